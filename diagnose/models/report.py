@@ -1,0 +1,239 @@
+"""The answer: findings as the engine sees them, and the report (`diagnose.report/v1`) that all renderings show.
+
+In: nothing. Out: `Evidence`, `Finding`, `Report` and its parts. `Report` has exactly the fields of the JSON contract,
+plus `explanation` (for `--explain` and people; not part of the JSON).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.models.flow import SourceKind
+from diagnose.models.rule import AttributionName, CulpritKind, Role
+
+ReportStatus = Literal["failed", "no_failure", "inconclusive"]
+Sureness = Literal["confirmed", "likely", "possible"]
+JobAction = Literal["restart", "restart_elsewhere", "fix_and_resubmit", "wait_and_retry", "none", "unknown"]
+NodeActionName = Literal["inspect", "drain", "reset_gpu", "reboot", "replace"]
+Scalar = int | float | str | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A line that proves something. `time` is ISO 8601; `line` is 1-based in the decompressed file."""
+
+    source: str
+    line: int | None
+    text: str
+    time: str | None = None
+    rank: int | None = None
+    host: str | None = None
+    gpu: str | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that happened to one unit in one attempt, however many lines say so.
+
+    `id` is unique within a run. `rule` is None where a record speaks for itself (a plain Python exception).
+    `first` and `last` are seconds since the epoch; `order` is (stream, line number) of the first line.
+    `sources` are the kinds of source that said it: two kinds are independent witnesses.
+    """
+
+    id: str
+    rule: str | None
+    error_type: str
+    family: str
+    role: Role
+    attempt: int
+    evidence: tuple[Evidence, ...]
+    count: int = 1
+    first: float | None = None
+    last: float | None = None
+    order: tuple[str, int] = ("", 0)
+    ranks: frozenset[int] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    gpus: frozenset[str] = frozenset()
+    pids: frozenset[int] = frozenset()
+    sources: frozenset[SourceKind] = frozenset()
+    captures: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    survivable: bool = False
+    shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedFinding:
+    """A finding that was set aside, and why: survived, retried, outside the job's time, quoted, overridden."""
+
+    finding: Finding
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RootCause:
+    """The cause in one sentence, the lines that prove it, and which tests decided, in words."""
+
+    summary: str
+    evidence: tuple[Evidence, ...]
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One step from cause to last symptom."""
+
+    error_type: str
+    role: Role
+    count: int
+    first: Evidence
+    rule: str | None = None
+    explained_by: str | None = None
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """What to blame, under the name the inputs use, with every other name they give it."""
+
+    kind: CulpritKind
+    id: str
+    why: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A rival that is left. `for_` is `for` in JSON."""
+
+    error_type: str
+    for_: str
+    against: str
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecovery:
+    """What to do with a node."""
+
+    host: str
+    action: NodeActionName
+    why: str
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What to do next. `policy` is the id of the row applied."""
+
+    job: JobAction
+    hint: str
+    nodes: tuple[NodeRecovery, ...] = ()
+    checks: tuple[str, ...] = ()
+    from_checkpoint: str | None = None
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the diagnosed attempt came. Times are ISO 8601."""
+
+    first_step: int | None = None
+    last_step: int | None = None
+    last_step_time: str | None = None
+    last_checkpoint: str | None = None
+    last_checkpoint_complete: bool | None = None
+    completed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSummary:
+    """One try of the job; exactly one is `diagnosed`, the last."""
+
+    index: int
+    diagnosed: bool
+    error_type: str | None = None
+    last_step: int | None = None
+    started: str | None = None
+    ended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCoverage:
+    """One source and how much of it was read."""
+
+    source: str
+    kind: SourceKind
+    lines: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What was read, and in words what would have helped and was not."""
+
+    sources: tuple[SourceCoverage, ...] = ()
+    not_read: tuple[str, ...] = ()
+    ranks_seen: int | None = None
+    ranks_expected: int | None = None
+    dropped_lines: int = 0
+    evicted_templates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedBy:
+    """Which stage decided, with what."""
+
+    stage: Literal["rules", "retrieval", "failure_agent", "none"]
+    rule: str | None = None
+    ruleset: str | None = None
+    agent_state: (
+        Literal["not_needed", "not_configured", "unavailable", "over_budget", "rejected", "abstained", "answered"]
+        | None
+    ) = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Cost of the run."""
+
+    bytes: int = 0
+    lines: int = 0
+    kept_lines: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How the verdict came about: all findings, what explained each, what was set aside, which test moved attribution."""
+
+    findings: tuple[Finding, ...] = ()
+    explained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    excluded: tuple[ExcludedFinding, ...] = ()
+    attribution: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One explained verdict on one job: the object behind every rendering."""
+
+    status: ReportStatus
+    error_type: str | None
+    category: str | None
+    attribution: AttributionName | None
+    sureness: Sureness | None
+    root_cause: RootCause | None
+    alternatives: tuple[Alternative, ...]
+    chain: tuple[ChainLink, ...]
+    culprits: tuple[Culprit, ...]
+    recovery: Recovery
+    progress: Progress
+    attempts: tuple[AttemptSummary, ...]
+    coverage: Coverage
+    decided_by: DecidedBy
+    stats: Stats
+    explanation: Explanation = field(default_factory=Explanation)

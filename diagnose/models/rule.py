@@ -1,0 +1,271 @@
+"""The types of rules: frozen dataclasses that rule files decode into and JSON Schemas are generated from.
+
+In: nothing. Out: `FilterRule`, `DiagnosisRule`, `Taxonomy`, `Table`, `PolicyRow`. Every field is a field of the YAML
+format of the same name; the comments of this file become the descriptions of the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from diagnose.models.flow import SourceKind
+
+Status = Literal["experimental", "test", "stable", "deprecated"]
+Role = Literal["cause", "symptom", "teardown"]
+Level = Literal["critical", "high", "medium", "low"]
+Scope = Literal["gpu", "host", "job"]
+CaptureType = Literal["int", "str", "pci", "rank", "host", "duration_ms", "bytes"]
+AttributionName = Literal["infrastructure", "user", "scheduler", "unknown"]
+CulpritKind = Literal["host", "rank", "gpu", "nic", "switch", "file", "process", "config", "service"]
+Same = Literal["rank", "host", "job"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorType:
+    """A row of the taxonomy. Symptom types have the family `teardown` and no category."""
+
+    name: str
+    family: str
+    category: str | None = None
+    attribution: AttributionName | None = None
+    meaning: str = ""
+    symptom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilterExamples:
+    """Lines a filter must match, and lines it must not."""
+
+    noise: tuple[str, ...]
+    signal: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Yields:
+    """What a routine line says besides being routine. `progress` maps a field to a pattern with a group of its name."""
+
+    progress: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRule:
+    """Which raw lines are routine. Judged on the template: the line with every digit replaced by 0."""
+
+    schema: Literal["filter-rule/v1"]
+    id: str
+    title: str
+    status: Status
+    description: str
+    author: tuple[str, ...]
+    created: str
+    tags: tuple[str, ...]
+    sources: tuple[SourceKind, ...]
+    keywords: tuple[str, ...]
+    pattern: str
+    action: Literal["drop", "collapse"]
+    examples: FilterExamples
+    keep_first: int | None = None
+    per: Literal["rank", "host", "job"] | None = None
+    yields: Yields | None = None
+    modified: str | None = None
+    references: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A pattern searched within one line or one record, only where one of the keywords stands."""
+
+    keywords: tuple[str, ...]
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """How near the signatures of a match must be: lines of one stream, or seconds."""
+
+    lines: int | None = None
+    seconds: float | None = None
+    same: tuple[Same, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which signatures make a finding. Exactly one of `any`, `all`, `sequence`."""
+
+    any: tuple[str, ...] = ()
+    all: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    join: tuple[str, ...] = ()
+    within: Within | None = None
+    unless: tuple[str, ...] = ()
+    min_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Members of the process group named by the capture `group` that did not report."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Joins the row of `table` whose key is the capture `key`."""
+
+    table: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A pattern of what explains or is explained: `family/*`, `family/Type` or a rule id; and how far it reaches."""
+
+    what: str
+    scope: Scope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to say when this finding is the root cause. `{name}` is filled in from the captures."""
+
+    cause: str
+    hint: str
+    attribution: AttributionName | None = None
+    culprit: Mapping[CulpritKind | Literal["ranks"], str] = field(default_factory=dict)
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """How many lines to show around the evidence."""
+
+    before: int = 3
+    after: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """What a positive example must give: the matching lines exactly, captures as a subset."""
+
+    lines: tuple[int, ...]
+    captures: Mapping[str, int | float | str | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PositiveExample:
+    """A log the rule must match. Many-source logs start each line with `job| `, `kernel| ` ..."""
+
+    log: str
+    expect: Expect
+    source: SourceKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeExample:
+    """A log the rule must not match, and why one might think it does."""
+
+    why: str
+    log: str
+    source: SourceKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisExamples:
+    """Proof of a diagnosis rule."""
+
+    positive: tuple[PositiveExample, ...]
+    negative: tuple[NegativeExample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisRule:
+    """What one kind of failure looks like, what it explains and what to do about it."""
+
+    schema: Literal["diagnosis-rule/v1"]
+    id: str
+    title: str
+    status: Status
+    level: Level
+    role: Role
+    error_type: str
+    description: str
+    author: tuple[str, ...]
+    created: str
+    tags: tuple[str, ...]
+    sources: tuple[SourceKind, ...]
+    signatures: Mapping[str, Signature]
+    match: Match
+    verdict: Verdict
+    examples: DiagnosisExamples
+    captures: Mapping[str, CaptureType] = field(default_factory=dict)
+    collect: Mapping[str, str] = field(default_factory=dict)
+    absent: Absent | None = None
+    lookup: Lookup | None = None
+    explains: tuple[Edge, ...] = ()
+    explained_by: tuple[Edge, ...] = ()
+    survivable: bool = False
+    evidence: Context = field(default_factory=Context)
+    falsepositives: tuple[str, ...] = ()
+    modified: str | None = None
+    references: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableAction:
+    """An action some source recommends for a table's row."""
+
+    action: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of a lookup table. `error_type`, `role`, `survivable` override the rule's; `columns` join the captures."""
+
+    key: str
+    title: str = ""
+    error_type: str | None = None
+    role: Role | None = None
+    survivable: bool | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    actions: tuple[TableAction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`rules/tables/<name>.yml`: facts by key, with the sources of each recommended action."""
+
+    name: str
+    rows: Mapping[str, TableRow]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One row of `rules/policy.yml`; the first that fits wins. `when` names tests of `rules/policy.py`, all must hold."""
+
+    id: str
+    job: Literal["restart", "restart_elsewhere", "fix_and_resubmit", "wait_and_retry", "none", "unknown"]
+    error_types: tuple[str, ...] = ()
+    but: tuple[str, ...] = ()
+    when: tuple[str, ...] = ()
+    nodes: tuple[Literal["inspect", "drain", "reset_gpu", "reboot", "replace"], ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """All knowledge of one run. `version` names the rules' release, or a digest where files were added."""
+
+    version: str
+    taxonomy: Mapping[str, ErrorType]
+    tags: tuple[str, ...]
+    diagnoses: tuple[DiagnosisRule, ...]
+    filters: tuple[FilterRule, ...]
+    tables: Mapping[str, Table]
+    policy: tuple[PolicyRow, ...]
+    paths: Mapping[str, str] = field(default_factory=dict)
+    overridden: tuple[str, ...] = ()

@@ -1,0 +1,35 @@
+"""Every bound and choice of a run, as one frozen object built at the edge and passed down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds; each is reported when it bites. Sizes in bytes, times in seconds."""
+
+    line_bytes: int = 64 * 1024
+    block_bytes: int = 1024 * 1024
+    files: int = 20_000
+    depth: int = 12
+    archive_members: int = 20_000
+    archive_depth: int = 3
+    expanded_bytes: int = 64 * 1024**3
+    expansion_ratio: int = 2_000
+    seconds: float = 600.0
+    templates: int = 100_000
+    record_lines: int = 200
+    findings: int = 20_000
+    pattern_seconds: float = 0.25
+    structured_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Choices of one run. `rules` are directories added to the shipped rules, later ones winning."""
+
+    rules: tuple[str, ...] = ()
+    llm: bool = False
+    compress: bool = True
+    limits: Limits = field(default_factory=Limits)
