@@ -208,7 +208,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How the verdict came about: all findings, what explained each, what was set aside, which test moved attribution."""
+    """How the verdict came about: findings, what explained each, what was set aside, which test moved attribution."""
 
     findings: tuple[Finding, ...] = ()
     explained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

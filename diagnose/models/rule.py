@@ -245,7 +245,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One row of `rules/policy.yml`; the first that fits wins. `when` names tests of `rules/policy.py`, all must hold."""
+    """A row of `rules/policy.yml`; the first that fits wins. `when` names tests of `rules/policy.py`, all must hold."""
 
     id: str
     job: Literal["restart", "restart_elsewhere", "fix_and_resubmit", "wait_and_retry", "none", "unknown"]

@@ -1,0 +1,1 @@
+"""Explained verdicts on failed GPU training jobs."""
