@@ -1,0 +1,1 @@
+"""Kept lines to lines, records, progress, attempts and the inventory of units."""
