@@ -1,0 +1,74 @@
+"""What must hold between the parts of a rule set before the engine can run on it.
+
+In: a `RuleSet`. Out: problems. These are the cheap checks that every start makes; `lint` makes all the others too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from diagnose.errors import Problem
+from diagnose.models.rule import DiagnosisRule, RuleSet
+
+Locate = Callable[[str, str], int | None]
+
+
+def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collection[str] = ()) -> Iterator[Problem]:
+    """Yield what would break the engine; patterns are compiled for the given ids only, since that takes time."""
+    for rule in rule_set.diagnoses:
+        for where, check, message in _diagnosis(rule, rule_set):
+            yield Problem(rule_set.paths[rule.id], locate(rule.id, where), check, f"{where}: {message}")
+    for name, table in rule_set.tables.items():
+        for key, row in table.rows.items():
+            if row.error_type is not None and row.error_type not in rule_set.taxonomy:
+                place, key_path = f"rows.{key}.error_type", f"tables/{name}"
+                message = f"{place}: {row.error_type!r} is not in taxonomy.yml"
+                yield Problem(rule_set.paths[key_path], locate(key_path, place), "error-type", message)
+    for index, policy in enumerate(rule_set.policy):
+        for part, names in (("error_types", policy.error_types), ("but", policy.but)):
+            for name in names:
+                if name not in rule_set.taxonomy:
+                    message = f"rules[{index}].{part}: {name!r} is not in taxonomy.yml"
+                    yield Problem(rule_set.paths["policy"], locate("policy", f"rules[{index}].{part}"), "error-type", message)
+    yield from _patterns(rule_set, locate, compile_ids)
+
+
+def _diagnosis(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str, str]]:
+    if rule.error_type not in rule_set.taxonomy:
+        yield "error_type", "error-type", f"{rule.error_type!r} is not in taxonomy.yml"
+    modes = [mode for mode in (rule.match.any, rule.match.all, rule.match.sequence) if mode]
+    if len(modes) != 1:
+        yield "match", "match", "needs exactly one of any, all, sequence, with at least one signature"
+    for name in (*rule.match.any, *rule.match.all, *rule.match.sequence, *rule.match.unless):
+        if name not in rule.signatures:
+            yield "match", "match", f"names {name!r}, which is not among the signatures"
+    if rule.match.min_count < 1:
+        yield "match.min_count", "match", "must be 1 or more"
+    for name, signature in rule.signatures.items():
+        if not signature.keywords or "" in signature.keywords:
+            yield f"signatures.{name}.keywords", "keywords", "needs at least one keyword, none of them empty"
+    if rule.lookup is not None and rule.lookup.table not in rule_set.tables:
+        yield "lookup.table", "lookup", f"there is no tables/{rule.lookup.table}.yml"
+
+
+def _patterns(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterator[Problem]:
+    if not ids:
+        return
+    import regex
+
+    for rule in rule_set.diagnoses:
+        for name, signature in rule.signatures.items() if rule.id in ids else ():
+            try:
+                regex.compile(signature.pattern)
+            except (regex.error, RecursionError, OverflowError) as error:
+                where = f"signatures.{name}.pattern"
+                message = f"{where}: does not compile: {error}"
+                yield Problem(rule_set.paths[rule.id], locate(rule.id, where), "pattern", message)
+    for filter_rule in rule_set.filters:
+        if filter_rule.id in ids:
+            try:
+                regex.compile(filter_rule.pattern.replace("{prefix}", ""))
+            except (regex.error, RecursionError, OverflowError) as error:
+                message = f"pattern: does not compile: {error}"
+                path = rule_set.paths[filter_rule.id]
+                yield Problem(path, locate(filter_rule.id, "pattern"), "pattern", message)
