@@ -1,0 +1,29 @@
+"""Compression: routine lines out, guarded and unknown lines through, progress sampled.
+
+In: the bytes of one source, filter rules, the literals that must never be lost. Out: `KeptLine`s and counts.
+Start reading in `compressor.py`.
+"""
+
+from diagnose.compress.bars import is_bar
+from diagnose.compress.compressor import Compressor
+from diagnose.compress.filters import CompiledFilter, Filters
+from diagnose.compress.guard import Guard
+from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
+from diagnose.compress.passthrough import PassThrough
+from diagnose.compress.prefix import PREFIX, expand
+from diagnose.compress.relax import relax, template
+
+__all__ = [
+    "PREFIX",
+    "RECORD_HOLD_LINES",
+    "RECORD_OPENERS",
+    "CompiledFilter",
+    "Compressor",
+    "Filters",
+    "Guard",
+    "PassThrough",
+    "expand",
+    "is_bar",
+    "relax",
+    "template",
+]

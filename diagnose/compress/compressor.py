@@ -1,0 +1,264 @@
+"""The compressor: raw blocks in, the lines worth reading out.
+
+In: bytes of one source in chunks of any size. Out: `KeptLine`s, the same whatever the chunks' borders, and counts of
+all that was taken out. A line goes out when a filter rule says that its template is routine, no guard keyword stands
+in it, and no record is open. The verdict of a template is cached, so that a line costs one look-up whatever the number
+of rules; runs of dropped lines never reach Python code at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import compress, repeat
+from typing import Final
+
+from diagnose.compress.filters import Filters, Hit
+from diagnose.compress.guard import Answer, Guard
+from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
+from diagnose.compress.relax import template
+from diagnose.compress.sampling import Held, ProgressSampler, Quota
+from diagnose.compress.splitter import Plain, Segment, Splitter
+from diagnose.models import CompressionCounts, KeptLine, LogSource
+from diagnose.settings import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What is known of a template that is not simply dropped. Always true, see `_NOVEL`."""
+
+    sure: Hit | None
+    maybe: tuple[Hit, ...]
+    guard: Answer
+    opener: Answer
+
+
+# The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
+# does not know must not be passed over.
+_NOVEL: Final = _Verdict(None, (), Answer.NO, Answer.NO)
+_Cache = dict[bytes, _Verdict | None]
+_CACHED_BYTES: Final = 4096  # longer templates are judged anew each time: few are alike, and they would fill the memory
+_MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
+_HELD_BYTES: Final = 4096  # longer progress lines are passed on at once: there may be one for each of many writers
+
+
+class Compressor:
+    """Compresses one source; `feed` until it ends, then `finish`."""
+
+    def __init__(self, source: LogSource, filters: Filters, guard: Guard, limits: Limits) -> None:
+        self._kind = source.kind
+        self._filters = filters
+        self._guard = guard
+        self._openers = Guard(RECORD_OPENERS)
+        self._splitter = Splitter(limits, guard)
+        self._cache: _Cache = {}
+        self._cache_limit = max(1, limits.templates)
+        self._cache_bytes = 0
+        self._hold = 0  # so many more lines that a filter matched are kept
+        self._bar: Segment | None = None  # the last of a run of bars, until the run ends
+        self._progress = ProgressSampler()
+        self._quota = Quota()
+        self._out: list[KeptLine] = []
+        self._bytes = self._kept = self._dropped = self._collapsed = self._truncated = self._evicted = 0
+
+    @property
+    def counts(self) -> CompressionCounts:
+        """What has been read, kept and taken out so far. A line held back counts as neither."""
+        return CompressionCounts(
+            bytes=self._bytes,
+            lines=self._splitter.lines,
+            kept=self._kept,
+            dropped=self._dropped,
+            collapsed=self._collapsed,
+            truncated=self._truncated,
+            evicted_templates=self._evicted + self._progress.evicted + self._quota.evicted,
+        )
+
+    def feed(self, data: bytes) -> list[KeptLine]:
+        """Take the next bytes, give the lines that are known to be kept."""
+        self._bytes += len(data)
+        for piece in self._splitter.feed(data):
+            self._piece(piece)
+        return self._flush()
+
+    def finish(self) -> list[KeptLine]:
+        """End the source and give the rest."""
+        for piece in self._splitter.finish():
+            self._piece(piece)
+        self._end_bars()
+        self._release_all()
+        return self._flush()
+
+    def _flush(self) -> list[KeptLine]:
+        out = self._out
+        self._out = []
+        self._kept += len(out)
+        return out
+
+    def _piece(self, piece: Plain | Segment) -> None:
+        if isinstance(piece, Plain):
+            self._end_bars()
+            self._plain(piece)
+        else:
+            self._segment(piece)
+
+    def _plain(self, run: Plain) -> None:
+        """Judge a run of whole lines; only those that are not simply dropped are looked at one by one."""
+        templates = template(run.text).split(b"\n")
+        get = self._cache.get
+        indexes = iter(range(len(templates)))
+        verdicts = map(get, templates, repeat(_NOVEL))
+        looked_at = 0
+        while True:
+            for index in compress(indexes, verdicts):
+                looked_at += 1
+                line_template = templates[index]
+                verdict = get(line_template, _NOVEL)
+                if verdict is _NOVEL:
+                    verdict = self._learn(line_template)
+                    if verdict is None:
+                        self._dropped += 1
+                        continue
+                self._line(run.first + index, run.lines[index], verdict)
+                if self._hold:
+                    break
+            if not self._hold:
+                break
+            # A record is open: every line counts. The two iterators go on in step.
+            for index, _ in zip(indexes, verdicts, strict=False):
+                looked_at += 1
+                self._line(run.first + index, run.lines[index], self._verdict(templates[index]))
+                if not self._hold:
+                    break
+            else:
+                break
+        self._dropped += len(templates) - looked_at
+
+    def _segment(self, segment: Segment) -> None:
+        """Judge one piece of a line. Of a run of bars only the last one matters, unless a record is open."""
+        if self._bar is not None and self._bar.number != segment.number:
+            self._end_bars()
+        if segment.truncated:
+            self._end_bars()
+            self._long(segment)
+            return
+        verdict = self._verdict(template(segment.raw))
+        if segment.bar and not self._hold and not self._guarded(segment.raw, verdict):
+            if self._bar is not None:
+                self._collapsed += 1
+            self._bar = segment
+            return
+        self._end_bars()
+        self._line(segment.number, segment.raw, verdict, bar=segment.bar)
+
+    def _end_bars(self) -> None:
+        if self._bar is not None:
+            bar = self._bar
+            self._bar = None
+            self._line(bar.number, bar.raw, self._verdict(template(bar.raw)), bar=True)
+
+    def _long(self, segment: Segment) -> None:
+        """Keep a cut line: filters do not see whole what they would have to match from end to end."""
+        self._truncated += 1
+        opens = self._openers.hits(segment.raw)
+        if self._hold or opens:
+            self._hold = RECORD_HOLD_LINES
+        self._keep(segment.number, segment.raw, guarded=segment.guarded, opens=opens, truncated=True)
+
+    def _line(self, number: int, raw: bytes, verdict: _Verdict | None, *, bar: bool = False) -> None:
+        """Decide on one line of a known template; None is the verdict of those that are dropped."""
+        if verdict is None:
+            if self._hold:
+                self._hold -= 1
+                self._out.append(KeptLine(number, raw))
+            else:
+                self._dropped += 1
+            return
+        hit = next((maybe for maybe in verdict.maybe if maybe.rule.matches(raw)), verdict.sure)
+        opens = verdict.opener is Answer.SURE or (verdict.opener is Answer.MAYBE and self._openers.hits(raw))
+        guarded = self._guarded(raw, verdict)
+        held = bool(self._hold)
+        if opens:
+            self._hold = RECORD_HOLD_LINES
+        elif held:
+            self._hold = self._hold - 1 if hit is not None or bar else RECORD_HOLD_LINES
+        if hit is None:
+            self._keep(number, raw, guarded=guarded, opens=opens)
+        elif hit.rule.progress:
+            self._step(number, raw, hit, guarded=guarded, opens=opens, must=held or guarded or opens)
+        elif held or guarded or opens:
+            self._keep(number, raw, guarded=guarded, opens=opens)
+        elif hit.rule.action == "drop":
+            self._dropped += 1
+        elif self._quota.takes((hit.rule.index, raw[slice(*hit.writer)]), hit.rule.keep_first):
+            self._out.append(KeptLine(number, raw))
+        else:
+            self._collapsed += 1
+
+    def _step(self, number: int, raw: bytes, hit: Hit, *, guarded: bool, opens: bool, must: bool) -> None:
+        """Pass a progress line on, or hold it back until it proves to be the last."""
+        key = (hit.rule.index, raw[slice(*hit.writer)])
+        step = int(raw[slice(*hit.step)]) if hit.step is not None else None
+        if self._progress.full:
+            self._release_all()
+            self._progress.forget()
+        passes = self._progress.passes(key, step)
+        if not (passes or must or len(raw) > _HELD_BYTES):
+            self._dropped += self._progress.hold(key, Held(number, raw, hit.rule.id))
+            return
+        earlier = self._progress.release(key)
+        if earlier is not None:
+            self._out.append(KeptLine(earlier.number, earlier.raw, progress=earlier.rule))
+        self._keep(number, raw, guarded=guarded, opens=opens, progress=hit.rule.id)
+
+    def _keep(
+        self,
+        number: int,
+        raw: bytes,
+        *,
+        guarded: bool,
+        opens: bool,
+        truncated: bool = False,
+        progress: str | None = None,
+    ) -> None:
+        """Pass a line on; before one that may matter go the last signs of progress."""
+        if guarded or opens:
+            self._release_all()
+        self._out.append(KeptLine(number, raw, guarded, truncated, progress))
+
+    def _release_all(self) -> None:
+        for held in self._progress.release_all():
+            self._out.append(KeptLine(held.number, held.raw, progress=held.rule))
+
+    def _guarded(self, raw: bytes, verdict: _Verdict | None) -> bool:
+        if verdict is None or verdict.guard is Answer.NO:
+            return False
+        return verdict.guard is Answer.SURE or self._guard.hits(raw)
+
+    def _verdict(self, line_template: bytes) -> _Verdict | None:
+        verdict = self._cache.get(line_template, _NOVEL)
+        return self._learn(line_template) if verdict is _NOVEL else verdict
+
+    def _learn(self, line_template: bytes) -> _Verdict | None:
+        """Judge a template that the cache does not know."""
+        judged = self._filters.judge(line_template, self._kind)
+        verdict: _Verdict | None = _Verdict(
+            judged.sure, judged.maybe, self._guard.judge(line_template), self._openers.judge(line_template)
+        )
+        if judged.sure is not None and not judged.maybe and verdict is not None:
+            rule = judged.sure.rule
+            plain = verdict.guard is Answer.NO and verdict.opener is Answer.NO
+            if plain and rule.action == "drop" and not rule.progress:
+                verdict = None
+        self._remember(line_template, verdict)
+        return verdict
+
+    def _remember(self, line_template: bytes, verdict: _Verdict | None) -> None:
+        size = len(line_template)
+        if size > _CACHED_BYTES:
+            return
+        if len(self._cache) >= self._cache_limit or self._cache_bytes + size > self._cache_limit * _MEAN_BYTES:
+            self._evicted += len(self._cache)
+            self._cache.clear()
+            self._cache_bytes = 0
+        self._cache[line_template] = verdict
+        self._cache_bytes += size

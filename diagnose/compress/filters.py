@@ -1,0 +1,122 @@
+"""Filter rules, compiled: which rules say that a template is routine.
+
+In: `FilterRule`s. Out: for a template and a kind of source, the rules that match it, each for sure or as a maybe that
+the raw line must settle. Candidates come from one Aho-Corasick pass over all keywords, so that the price of a new
+template does not grow with the number of rules; patterns are compiled when a line first asks for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+from ahocorasick_rs import BytesAhoCorasick
+
+from diagnose.compress.prefix import Span, expand, writer_span
+from diagnose.compress.relax import has_digits, relax, template
+from diagnose.models import FilterRule, SourceKind
+
+_DEFAULT_KEEP_FIRST: Final = 1
+_STEP_DIGITS: Final = 18
+
+
+class CompiledFilter:
+    """A filter rule ready to match; equal rules in the same place give the same verdicts."""
+
+    def __init__(self, index: int, rule: FilterRule) -> None:
+        self.index = index
+        self.id = rule.id
+        self.sources = frozenset(rule.sources)
+        self.action: Literal["drop", "collapse"] = rule.action
+        self.keep_first = _DEFAULT_KEEP_FIRST if rule.keep_first is None else rule.keep_first
+        self.per: Literal["rank", "host", "job"] = rule.per or "rank"
+        self.progress = rule.yields is not None and bool(rule.yields.progress)
+        self.keywords = tuple(keyword.encode("utf-8") for keyword in rule.keywords if keyword)
+        self._source = expand(rule.pattern)
+        self._step = rule.yields.progress.get("step") if rule.yields is not None else None
+
+    def matches(self, line: bytes) -> bool:
+        """Whether the raw line is one of this rule's: a keyword in it, and the pattern from end to end."""
+        return any(keyword in line for keyword in self.keywords) and self._real.fullmatch(line) is not None
+
+    def may_match(self, line_template: bytes) -> bool:
+        """Whether lines of the template can be of this rule."""
+        return self._relaxed.fullmatch(line_template) is not None
+
+    def step_span(self, line_template: bytes) -> Span | None:
+        """Where lines of the template hold their step number, when the rule reads one."""
+        found = self._step_pattern.search(line_template) if self._step_pattern is not None else None
+        if found is None:
+            return None
+        start, end = found.span("step")
+        # Untrusted digits may go on for kilobytes; no step does.
+        readable = 0 < end - start <= _STEP_DIGITS and line_template[start:end].count(b"0") == end - start
+        return (start, end) if readable else None
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether the pattern tells no digits apart, so that a template's verdict is its lines' verdict."""
+        return not relax(self._source)[1]
+
+    @cached_property
+    def _real(self) -> re.Pattern[bytes]:
+        return re.compile(self._source)
+
+    @cached_property
+    def _relaxed(self) -> re.Pattern[bytes]:
+        return self._real if self.exact else re.compile(relax(self._source)[0])
+
+    @cached_property
+    def _step_pattern(self) -> re.Pattern[bytes] | None:
+        return re.compile(relax(self._step.encode("ascii"))[0]) if self._step else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A rule that matches a template; where its lines name their writer and their step."""
+
+    rule: CompiledFilter
+    writer: Span
+    step: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the rules say of a template: `maybe`s to be settled on the raw line, in order, then the sure one or none."""
+
+    sure: Hit | None
+    maybe: tuple[Hit, ...]
+
+
+class Filters:
+    """All filter rules of a run. Where several match, the one that stands first decides."""
+
+    def __init__(self, rules: Sequence[FilterRule]) -> None:
+        self.rules = tuple(CompiledFilter(index, rule) for index, rule in enumerate(rules))
+        # Which rules a masked keyword speaks for, and whether it does so for sure.
+        owners: dict[bytes, list[tuple[int, bool]]] = {}
+        for compiled in self.rules:
+            for keyword in compiled.keywords:
+                owners.setdefault(template(keyword), []).append((compiled.index, not has_digits(keyword)))
+        self._owners = tuple(tuple(owner) for owner in owners.values())
+        self._keywords = BytesAhoCorasick(list(owners))
+
+    def judge(self, line_template: bytes, kind: SourceKind) -> Judgement:
+        """Find the rules that speak for lines of the template in a source of that kind."""
+        candidates: dict[int, bool] = {}
+        for keyword, _, _ in self._keywords.find_matches_as_indexes(line_template, overlapping=True):
+            for index, sure in self._owners[keyword]:
+                candidates[index] = candidates.get(index, False) or sure
+        maybe: list[Hit] = []
+        for index in sorted(candidates):
+            rule = self.rules[index]
+            if kind not in rule.sources or not rule.may_match(line_template):
+                continue
+            hit = Hit(rule, writer_span(line_template, rule.per), rule.step_span(line_template))
+            if candidates[index] and rule.exact:
+                return Judgement(hit, tuple(maybe))
+            maybe.append(hit)
+        return Judgement(None, tuple(maybe))

@@ -1,0 +1,50 @@
+"""The guard: which lines a diagnosis rule, or the reading of records and attempts, could need.
+
+In: the literals of all diagnosis rules and of `lines`. Out: a sure answer for a raw line, a quick one for a template,
+and positions in text too long to keep. A guarded line is never dropped, whatever the filters say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from ahocorasick_rs import BytesAhoCorasick
+
+from diagnose.compress.relax import has_digits, template
+
+
+class Answer(IntEnum):
+    """What a template says of its lines: none, all, or that each must be asked."""
+
+    NO = 0
+    SURE = 1
+    MAYBE = 2
+
+
+class Guard:
+    """Looks for any of the keywords. Empty keywords are ignored."""
+
+    def __init__(self, keywords: Iterable[str]) -> None:
+        literals = sorted({keyword.encode("utf-8") for keyword in keywords if keyword})
+        plain = [literal for literal in literals if not has_digits(literal)]
+        masked = sorted({template(literal) for literal in literals if has_digits(literal)})
+        self.longest = max(map(len, literals), default=0)
+        self._exact = BytesAhoCorasick(literals)
+        self._plain = BytesAhoCorasick(plain)
+        self._masked = BytesAhoCorasick(masked)
+
+    def hits(self, line: bytes) -> bool:
+        """Whether the raw line holds a keyword."""
+        return bool(self._exact.find_matches_as_indexes(line))
+
+    def judge(self, line_template: bytes) -> Answer:
+        """Answer for all lines of a template; a keyword with digits gives but a maybe."""
+        if self._plain.find_matches_as_indexes(line_template):
+            return Answer.SURE
+        return Answer.MAYBE if self._masked.find_matches_as_indexes(line_template) else Answer.NO
+
+    def find(self, text: bytes) -> list[tuple[int, int]]:
+        """All places (start, end) of keywords in raw text, overlapping ones too, by start."""
+        found = self._exact.find_matches_as_indexes(text, overlapping=True)
+        return sorted((start, end) for _, start, end in found)

@@ -1,0 +1,81 @@
+"""The prefixes that launchers, loggers and collectors put before a line, as one pattern; and who wrote a line.
+
+In: nothing. Out: `PREFIX` (bytes, RE2-safe, stands for `{prefix}` in filter patterns), `expand`, `writer_span`.
+All of it is blind to particular digits, so a span found on a template is the span on the raw line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+Span = tuple[int, int]
+
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
+_STAMP = (
+    r"(?:"
+    rf"\d{{4}}[-/]\d\d[-/]\d\d[ T]{_CLOCK}(?:Z|[+-]\d\d:?\d\d| UTC)?"  # ISO, Python logging
+    rf"|\d\d/\d\d(?:/\d+)? {_CLOCK}"  # 11/30/2026 and 11/30, transformers and mmengine
+    rf"|(?:[A-Z][a-z][a-z],? )?[A-Z][a-z][a-z] +\d+ {_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?"  # Mon Nov 30 ... 2026
+    rf"|\d{{8}} {_CLOCK}"
+    rf"|{_CLOCK}"
+    r")"
+)
+_LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|[Ii]nfo|[Dd]ebug|[Ww]arning|[Nn]otice)"
+
+# Levels of error are left out on purpose: a line that its logger calls an error is no routine line. The order does
+# not matter for what matches, only for how soon: a regular expression tries them from the left.
+_ITEMS: Final = (
+    r" *\d+: ?",  # srun --label
+    r"\[(?:[A-Za-z][A-Za-z_ .-]*)?\d+(?:/\d+)?\]:? ?",  # [rank3]: [default3]: [Rank 0] [0/8] [3]:
+    r"\[\d+,\d+\]<std(?:out|err)>: ?",  # mpirun --tag-output
+    rf"[\[(]?{_STAMP}[\])]?(?:[:,]? ?| +[-|] )",
+    rf"{_STAMP} [\w.-]+ (?:kernel: )?",  # syslog: stamp, host
+    r"\[ *\d+\.\d+\] ",  # kernel uptime
+    r"[IWD]\d+ [\d:.]+ +\d+ [\w./-]+:\d+\] ",  # klog, glog, absl, torch._logging
+    rf"\[?{_LEVEL}\]? *(?:[-:|]+ *|\t| )",
+    rf"{_LEVEL}:[\w.]+:",  # logging.basicConfig
+    r"(?:\[[A-Za-z_./][\w./-]*:\d+(?::[\w<>]+)?\]|[\w./-]+:\d+(?: in [\w<>]+ --|:)) ?",  # [file.py:12:fn] file.py:12:
+    r"[A-Za-z_][\w.]*(?::[\w<>.]+:\d+)? +- ",  # logger name, loguru
+    r"- ",
+    r"\[NeMo [IWD] [\d:. -]+ [\w.-]+:\d+\] ?",
+    r"\[titan\] ",
+    r"[A-Za-z][A-Za-z._-]*\d[\w.-]*(?::|/\d+:?| +\|) ",  # pdsh host, numbered replica, docker compose
+    r"(?:localhost|\d+\.\d+\.\d+\.\d+): ",
+    r"[A-Za-z][A-Za-z._-]*/\d+:? ",  # nemo-run, torchx: role/replica
+    r"\([\w.:]+(?: rank=\d+,?)? pid=\d+(?:, ip=[\w.:]+)?\) ?",  # Ray
+    r"\[pod/[\w.-]+/[\w.-]+\] ",  # kubectl logs --prefix
+    r"std(?:out|err) [FP] ",  # CRI, after its stamp
+    r"\{\"log\":\"",  # docker's JSON file driver
+    r"\x1b\[[\d;]*m",
+)
+PREFIX: Final = ("(?:" + "|".join(_ITEMS) + "){0,8}").encode("ascii")
+_MARK = "{prefix}"
+
+_RANK: Final = re.compile(
+    rb"\[[a-z]*rank ?\d+\]|\[Rank \d+\]|\[default\d+\]|\[trainer\d+\]|\[\d+,\d+\]<|\brank[ =:]\d+|"
+    rb"^ *\d+: |^[\w.-]+/\d+ |\bpid=\d+(?:, ip=[\w.:]+)?|^\[pod/[\w./-]+\]|[\w.-]+:\d+:\d+ \[\d+\]|"
+    rb"^[A-Za-z][A-Za-z._-]*\d[\w.-]*: |^[\w.-]+ +\| ",
+    re.IGNORECASE,
+)
+_HOST: Final = re.compile(
+    rb"\bip=[\w.:]+|^\[pod/[\w./-]+\]|[\w.-]+(?::\d+:\d+ \[\d+\])|^[A-Za-z][A-Za-z._-]*\d[\w.-]*: |"
+    rb"^[\w.-]+ +\| |^ *\d+: |^[A-Z][a-z][a-z] +\d+ [\d:.]+ [\w.-]+ "
+)
+# Who wrote a line stands near its start; a longer look would find names that the text speaks of.
+_WRITER_BYTES = 160
+
+
+def expand(pattern: str) -> bytes:
+    """Give the bytes pattern that `pattern` of a filter rule stands for, `{prefix}` written out."""
+    if pattern.startswith(_MARK):
+        return PREFIX + pattern[len(_MARK) :].encode("ascii")
+    return pattern.encode("ascii")
+
+
+def writer_span(line: bytes, per: Literal["rank", "host", "job"]) -> Span:
+    """Find the bytes of a line or template that name who wrote it; (0, 0) when nothing does, or for `job`."""
+    if per == "job":
+        return (0, 0)
+    found = (_RANK if per == "rank" else _HOST).search(line, 0, _WRITER_BYTES)
+    return found.span() if found else (0, 0)
