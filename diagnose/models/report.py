@@ -40,8 +40,10 @@ class Finding:
     """One thing that happened to one unit in one attempt, however many lines say so.
 
     `id` is unique within a run. `rule` is None where a record speaks for itself (a plain Python exception).
-    `first` and `last` are seconds since the epoch; `order` is (stream, line number) of the first line.
-    `sources` are the kinds of source that said it: two kinds are independent witnesses.
+    `first` and `last` are seconds since the epoch; `streams` gives the first and last line number within each stream
+    that said it, `spans` the same by source name. `sources` are the kinds of source that said it: two kinds are independent witnesses. `by_rank` keeps
+    what each rank's first line captured. `place` tells apart what one rule saw at different places. `traceback` marks
+    what ended in a Python traceback: a process's last words.
     """
 
     id: str
@@ -54,13 +56,17 @@ class Finding:
     count: int = 1
     first: float | None = None
     last: float | None = None
-    order: tuple[str, int] = ("", 0)
+    streams: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ranks: frozenset[int] = frozenset()
     hosts: frozenset[str] = frozenset()
     gpus: frozenset[str] = frozenset()
     pids: frozenset[int] = frozenset()
     sources: frozenset[SourceKind] = frozenset()
     captures: Mapping[str, Scalar | tuple[Scalar, ...]] = field(default_factory=dict)
+    by_rank: Mapping[int, Mapping[str, Scalar | tuple[Scalar, ...]]] = field(default_factory=dict)
+    place: str = ""
+    traceback: bool = False
     survivable: bool = False
     shadow: bool = False
 

@@ -1,0 +1,193 @@
+"""How far each attempt came, and until when each rank was heard of.
+
+In: lines and progress events, source by source. Out: `AttemptProgress` per attempt of the job, and what is needed to
+say who was silent: the last line of each rank and whether its own log was read to its end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from diagnose.models import Line, ProgressEvent
+
+T = TypeVar("T", int, float)
+
+_RANKS = 65_536
+_STREAMS = 65_536
+_EXITS = 64
+_NO_ATTEMPT = frozenset({"kernel", "scheduler", "dump"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the inputs: where something was last seen."""
+
+    source: str
+    stream: str
+    number: int
+    time: float | None
+
+
+@dataclass(slots=True)
+class AttemptProgress:
+    """The progress of one attempt. `last` holds the latest sign of progress by stream, `by_rank` by rank,
+    and `recent` the latest few by source: two steps after an error are more than an echo.
+    """
+
+    started: float | None = None
+    ended: float | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    last_step_time: float | None = None
+    last_step_mark: Mark | None = None
+    total: int | None = None
+    steps: int = 0
+    last: dict[str, Mark] = field(default_factory=dict)
+    by_rank: dict[int, Mark] = field(default_factory=dict)
+    completed: list[Line] = field(default_factory=list)
+    exits: list[tuple[int, Line]] = field(default_factory=list)
+    checkpoint_started: str | None = None
+    checkpoint_complete: str | None = None
+    checkpoint_loaded: str | None = None
+    step_times: dict[str, tuple[int, float]] = field(default_factory=dict)
+    recent: dict[str, deque[Mark]] = field(default_factory=dict)
+
+    def merge(self, other: AttemptProgress) -> None:
+        """Takes in what another source says of the same attempt."""
+        self.started = _least(self.started, other.started)
+        self.ended = _most(self.ended, other.ended)
+        self.first_step = _least(self.first_step, other.first_step)
+        newer = (other.last_step_time or 0.0, other.last_step or 0) > (self.last_step_time or 0.0, self.last_step or 0)
+        if other.last_step is not None and (self.last_step is None or newer):
+            self.last_step, self.last_step_time = other.last_step, other.last_step_time
+            self.last_step_mark = other.last_step_mark
+        self.total = _most(self.total, other.total)
+        self.steps += other.steps
+        self.last.update(other.last)
+        for rank, mark in other.by_rank.items():
+            known = self.by_rank.get(rank)
+            if known is None or (mark.time or 0.0) >= (known.time or 0.0):
+                self.by_rank[rank] = mark
+        self.completed.extend(other.completed)
+        self.exits.extend(other.exits)
+        self.checkpoint_started = other.checkpoint_started or self.checkpoint_started
+        self.checkpoint_complete = other.checkpoint_complete or self.checkpoint_complete
+        self.checkpoint_loaded = other.checkpoint_loaded or self.checkpoint_loaded
+        self.step_times.update(other.step_times)
+        self.recent.update(other.recent)
+
+
+@dataclass(slots=True)
+class RankSeen:
+    """Until where a rank was heard of; `own` where a source of its own was read."""
+
+    mark: Mark
+    own: bool
+
+
+class Timeline:
+    """Gathers progress over all sources of a job."""
+
+    def __init__(self) -> None:
+        self._by_source: dict[tuple[str, int], AttemptProgress] = {}
+        self._ends: dict[str, Mark] = {}
+        self.ranks: dict[int, RankSeen] = {}
+
+    def observe(self, line: Line, attempt: int) -> None:
+        """Notes that a line was written: time span of the attempt, last word of its rank."""
+        if line.source.kind in _NO_ATTEMPT:
+            return
+        source = line.source.name
+        mark = Mark(source, line.stream, line.number, line.time)
+        if line.time is not None:
+            progress = self._progress(source, attempt)
+            progress.started = _least(progress.started, line.time)
+            progress.ended = _most(progress.ended, line.time)
+            self._ends[source] = mark
+        elif source not in self._ends:
+            self._ends[source] = mark
+        rank = line.rank
+        if rank is not None:
+            seen = self.ranks.get(rank)
+            if seen is not None:
+                seen.mark = mark
+                seen.own = seen.own or line.source.rank == rank
+            elif len(self.ranks) < _RANKS:
+                self.ranks[rank] = RankSeen(mark, line.source.rank == rank)
+
+    def add(self, event: ProgressEvent) -> None:
+        """Takes a sign of progress."""
+        line = event.line
+        progress = self._progress(line.source.name, event.attempt)
+        if event.kind == "step":
+            self._step(progress, event)
+        elif event.kind == "completed":
+            if len(progress.completed) < _EXITS:
+                progress.completed.append(line)
+            else:
+                progress.completed[-1] = line
+        elif event.kind == "exit":
+            if len(progress.exits) < _EXITS:
+                progress.exits.append((event.step or 0, line))
+        elif event.kind == "checkpoint_started":
+            progress.checkpoint_started = event.checkpoint or _shown(event.step)
+        elif event.kind == "checkpoint_complete":
+            progress.checkpoint_complete = event.checkpoint or _shown(event.step) or progress.checkpoint_started
+        elif event.kind == "checkpoint_loaded":
+            progress.checkpoint_loaded = event.checkpoint or _shown(event.step)
+
+    def _step(self, progress: AttemptProgress, event: ProgressEvent) -> None:
+        line = event.line
+        mark = Mark(line.source.name, line.stream, line.number, line.time)
+        progress.steps += 1
+        if event.step is not None:
+            if progress.first_step is None:
+                progress.first_step = event.step
+            if progress.last_step is None or event.step >= progress.last_step:
+                progress.last_step, progress.last_step_time = event.step, line.time
+                if line.time is not None:
+                    progress.step_times[line.source.name] = (event.step, line.time)
+        progress.total = event.total or progress.total
+        progress.last_step_mark = mark
+        progress.recent.setdefault(line.source.name, deque(maxlen=3)).append(mark)
+        if line.stream in progress.last or len(progress.last) < _STREAMS:
+            progress.last[line.stream] = mark
+        if line.rank is not None and (line.rank in progress.by_rank or len(progress.by_rank) < _RANKS):
+            progress.by_rank[line.rank] = mark
+
+    def attempts(self, alignment: Mapping[tuple[str, int], int]) -> dict[int, AttemptProgress]:
+        """The progress of each attempt of the job, by index."""
+        merged: dict[int, AttemptProgress] = {}
+        for key, progress in self._by_source.items():
+            merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
+        return merged
+
+    def keys(self) -> Iterable[tuple[str, int]]:
+        """All (source name, attempt within the source) seen."""
+        return self._by_source.keys()
+
+    def spans(self) -> Mapping[tuple[str, int], tuple[float | None, float | None]]:
+        """First and last time by (source name, attempt within the source)."""
+        return {key: (progress.started, progress.ended) for key, progress in self._by_source.items()}
+
+    def _progress(self, source: str, attempt: int) -> AttemptProgress:
+        key = (source, attempt)
+        progress = self._by_source.get(key)
+        if progress is None:
+            progress = self._by_source[key] = AttemptProgress()
+        return progress
+
+
+def _shown(step: int | None) -> str | None:
+    return None if step is None else str(step)
+
+
+def _least(one: T | None, other: T | None) -> T | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _most(one: T | None, other: T | None) -> T | None:
+    return other if one is None else one if other is None else max(one, other)

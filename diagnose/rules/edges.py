@@ -1,0 +1,96 @@
+"""Who may explain whom: the rules' own edges and the defaults.
+
+In: a rule set. Out: for a pair of findings, the scope within which the first may explain the second, or None. Patterns
+are `family/*`, `family/Type` or a rule id. The defaults: hardware, host and node causes explain device errors of the
+same host; everything that kills a process explains what its peers and launchers then say, in the whole job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from diagnose.models import Edge, Finding, RuleSet
+from diagnose.models.rule import Scope
+
+_KILLS = (
+    "hardware/*", "cuda/*", "network/*", "node/*", "storage/*", "host/*", "scheduler/*", "framework/*", "data/*",
+    "anomaly/*", "script/*",
+)  # fmt: skip
+_ENDS_PROCESSES = ("hardware/*", "host/*", "node/*", "scheduler/*")
+_USER_CODE = ("framework/*", "data/*", "script/*", "anomaly/*")
+
+# (what explains, what it explains, how far it reaches)
+DEFAULTS: tuple[tuple[tuple[str, ...], tuple[str, ...], Scope], ...] = (
+    (("hardware/*", "host/*", "node/*"), ("cuda/*",), "host"),
+    (_KILLS, ("comm/*", "teardown/*"), "job"),
+    (("comm/*",), ("teardown/*",), "job"),
+    (_ENDS_PROCESSES, ("framework/ProcessKilled", "data/DataloaderKilled", "framework/SegmentationFault"), "host"),
+    (("scheduler/*", "node/*"), ("framework/ProcessKilled", "data/DataloaderKilled"), "job"),
+    (("hardware/*",), ("framework/SegmentationFault",), "host"),
+    # A RuntimeError without anything more telling is often the next thing a dying process or its peers say.
+    (("hardware/*", "cuda/*", "network/*", "node/*", "storage/*", "host/*"), ("python-traceback:RuntimeError",), "job"),
+    (("comm/*",), ("python-traceback:RuntimeError",), "job"),
+    # Contexts torn down after an exception leave traces in the kernel log that look like faults.
+    (_USER_CODE, ("kernel:cuda/*",), "host"),
+)
+
+
+class Edges:
+    """Answers whether one finding may explain another, by type and rule; cached per pair of kinds."""
+
+    def __init__(self, rule_set: RuleSet) -> None:
+        self._explains: Mapping[str, Sequence[Edge]] = {rule.id: rule.explains for rule in rule_set.diagnoses}
+        self._explained_by: Mapping[str, Sequence[Edge]] = {rule.id: rule.explained_by for rule in rule_set.diagnoses}
+        self._cache: dict[tuple[str, str], Scope | None] = {}
+
+    def scope(self, cause: Finding, effect: Finding) -> Scope | None:
+        """How far `cause` reaches when it explains `effect`; None where it may not."""
+        key = (kind_of(cause), kind_of(effect))
+        if key not in self._cache:
+            self._cache[key] = self._decide(cause, effect)
+        return self._cache[key]
+
+    def _decide(self, cause: Finding, effect: Finding) -> Scope | None:
+        if cause.rule and cause.rule == effect.rule and cause.error_type == effect.error_type:
+            return None
+        names_cause, names_effect = names_of(cause), names_of(effect)
+        scopes: list[Scope] = []
+        for edge in self._explains.get(cause.rule or "", ()):
+            if edge.what in names_effect:
+                scopes.append(edge.scope or "job")
+        for edge in self._explained_by.get(effect.rule or "", ()):
+            if edge.what in names_cause:
+                scopes.append(edge.scope or _default_scope(cause, effect))
+        if cause.role == "teardown":
+            return _widest(scopes) if scopes else None
+        for causes, effects, scope in DEFAULTS:
+            if names_cause & set(causes) and names_effect & set(effects) and cause.error_type != effect.error_type:
+                scopes.append(scope)
+        return _widest(scopes) if scopes else None
+
+
+def _default_scope(cause: Finding, effect: Finding) -> Scope:
+    return "host" if effect.family == "cuda" and cause.family in ("hardware", "host", "node") else "job"
+
+
+def _widest(scopes: Iterable[Scope]) -> Scope:
+    order: tuple[Scope, ...] = ("gpu", "host", "job")
+    return max(scopes, key=order.index)
+
+
+def kind_of(finding: Finding) -> str:
+    """What decides a finding's edges: its rule, type, role and whether only the kernel log says it."""
+    kernel = finding.sources == frozenset({"kernel"})
+    return f"{finding.rule}|{finding.error_type}|{finding.role}|{kernel}"
+
+
+def names_of(finding: Finding) -> frozenset[str]:
+    """All patterns that name this finding."""
+    names = {f"{finding.family}/*", f"{finding.family}/{finding.error_type}"}
+    if finding.rule:
+        names.add(finding.rule)
+    else:
+        names.add(f"python-traceback:{finding.error_type}")
+    if finding.sources == frozenset({"kernel"}):
+        names.add(f"kernel:{finding.family}/*")
+    return frozenset(names)

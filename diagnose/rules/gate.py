@@ -1,0 +1,65 @@
+"""The literal gate: which signatures are worth a regular expression on this text.
+
+In: the diagnosis rules. Out: for a text, the signatures of which a keyword stands in it. One Aho-Corasick pass, so the
+cost does not grow with the number of rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import ahocorasick_rs
+import regex
+
+from diagnose.models import DiagnosisRule, SourceKind
+
+
+@dataclass(slots=True)
+class CompiledSignature:
+    """A signature ready to search; the pattern is compiled when it is first needed."""
+
+    rule: DiagnosisRule
+    name: str
+    keywords: tuple[str, ...]
+    source_pattern: str
+    _compiled: regex.Pattern[str] | None = field(default=None, repr=False)
+
+    @property
+    def pattern(self) -> regex.Pattern[str]:
+        """The compiled pattern, with ASCII classes as the rule format promises."""
+        if self._compiled is None:
+            self._compiled = regex.compile(self.source_pattern, regex.ASCII)
+        return self._compiled
+
+
+class Gate:
+    """Finds the signatures that may match a text.
+
+    A keyword of several signatures is searched once. `keywords` are all literals, for the guard that keeps filters
+    from removing a line that a rule could match.
+    """
+
+    def __init__(self, rules: Iterable[DiagnosisRule]) -> None:
+        self._signatures: list[CompiledSignature] = []
+        by_keyword: dict[str, list[int]] = {}
+        for rule in rules:
+            for name, signature in rule.signatures.items():
+                index = len(self._signatures)
+                self._signatures.append(CompiledSignature(rule, name, signature.keywords, signature.pattern))
+                for keyword in signature.keywords:
+                    by_keyword.setdefault(keyword, []).append(index)
+        self.keywords: tuple[str, ...] = tuple(by_keyword)
+        self._owners: Sequence[tuple[int, ...]] = [tuple(indexes) for indexes in by_keyword.values()]
+        self._automaton = ahocorasick_rs.AhoCorasick(list(self.keywords)) if self.keywords else None
+
+    def candidates(self, text: str, kind: SourceKind) -> list[CompiledSignature]:
+        """The signatures with a keyword in `text` whose rule reads sources of this kind, in rule order."""
+        if self._automaton is None:
+            return []
+        matches = self._automaton.find_matches_as_indexes(text, overlapping=True)
+        if not matches:
+            return []
+        indexes = {index for match in matches for index in self._owners[match[0]]}
+        found = (self._signatures[index] for index in sorted(indexes))
+        return [signature for signature in found if kind in signature.rule.sources]

@@ -1,0 +1,194 @@
+"""The explanation graph of one attempt: which finding explains which, and what nothing explains.
+
+In: findings, edges, clocks. Out: `Graph`: for each finding its explainers, the unexplained ones in order of suspicion,
+and whether the first of them is ahead by proof or only by tie-break. No priority numbers: role, then time, then
+specificity, then id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from diagnose.models import Finding
+from diagnose.models.rule import Scope
+from diagnose.rules.edges import Edges, kind_of
+from diagnose.rules.precedence import Clocks
+
+AFTER_SYMPTOM = 30.0  # seconds: a cause may be logged a little after what it caused
+MARGIN = 120.0
+DEFAULT_TIMEOUT = 3600.0  # how long an operation may wait where it does not say
+_EXPLAINERS = 8  # per pair of kinds: the earliest say all there is to say
+_ROLES = {"cause": 0, "symptom": 1, "teardown": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Explanations by finding id. `roots` are unexplained, most suspect first; `tied` are those that `roots[0]` is ahead
+    of only by specificity or id. `notes` tell of cycles that time had to break.
+    """
+
+    explained: Mapping[str, tuple[str, ...]]
+    roots: tuple[Finding, ...]
+    tied: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+
+def explain(findings: Sequence[Finding], edges: Edges, clocks: Clocks, specificity: Mapping[str, int]) -> Graph:
+    """Builds the graph. Shadow findings are explained like others but explain nothing and are never roots."""
+    explained = _edges(findings, edges, clocks)
+    notes = _break_cycles(findings, explained, clocks, specificity)
+    unexplained = [finding for finding in findings if not explained[finding.id] and not finding.shadow]
+    roots = order(unexplained, clocks, specificity)
+    candidates = [finding for finding in roots[1:] if finding.role == roots[0].role] if roots else []
+    tied = tuple(finding for finding in candidates if clocks.before(roots[0], finding) is not True)
+    return Graph({name: tuple(causes) for name, causes in explained.items()}, tuple(roots), tied, notes)
+
+
+def order(findings: Sequence[Finding], clocks: Clocks, specificity: Mapping[str, int]) -> list[Finding]:
+    """Findings by role, then first in time as far as known, then the more specific, then id."""
+    remaining = sorted(findings, key=lambda finding: _tie_break(finding, specificity))
+    ordered: list[Finding] = []
+    for role in ("cause", "symptom", "teardown"):
+        group = [finding for finding in remaining if finding.role == role]
+        while group:
+            best = group[0]
+            for finding in group[1:]:
+                if clocks.before(finding, best):
+                    best = finding
+            ordered.append(best)
+            group = [finding for finding in group if finding is not best]
+            if len(ordered) > 64:  # nobody reads further; keep the rest as it is
+                ordered.extend(group)
+                break
+    return ordered
+
+
+def _tie_break(finding: Finding, specificity: Mapping[str, int]) -> tuple[int, str]:
+    return (-specificity.get(finding.rule or "", -1), finding.id)
+
+
+def _edges(findings: Sequence[Finding], edges: Edges, clocks: Clocks) -> dict[str, list[str]]:
+    explained: dict[str, list[str]] = {finding.id: [] for finding in findings}
+    by_kind: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_kind.setdefault(kind_of(finding), []).append(finding)
+    for group in by_kind.values():
+        group.sort(key=lambda finding: (finding.first is None, finding.first or 0.0, finding.id))
+    for causes in by_kind.values():
+        if causes[0].shadow:
+            continue
+        for effects in by_kind.values():
+            scope = edges.scope(causes[0], effects[0])
+            if scope is None:
+                continue
+            for effect in effects:
+                found = 0
+                for cause in _near(causes, effect, scope):
+                    if cause.id != effect.id and plausible(cause, effect, scope, clocks):
+                        explained[effect.id].append(cause.id)
+                        found += 1
+                        if found >= _EXPLAINERS:
+                            break
+    return explained
+
+
+def _near(causes: Sequence[Finding], effect: Finding, scope: Scope) -> Sequence[Finding]:
+    if scope == "job" or not effect.hosts:
+        return causes
+    return [cause for cause in causes if not cause.hosts or cause.hosts & effect.hosts]
+
+
+def plausible(cause: Finding, effect: Finding, scope: Scope, clocks: Clocks) -> bool:
+    """Whether place and time let `cause` explain `effect`. What is not known speaks for neither side."""
+    if scope in ("host", "gpu") and cause.hosts and effect.hosts and not cause.hosts & effect.hosts:
+        return False
+    if scope == "gpu" and cause.gpus and effect.gpus and not cause.gpus & effect.gpus:
+        return False
+    gap = clocks.gap(cause, effect)
+    if gap is None:
+        # Without times the order of lines in one file decides, with the slack of a few lines for buffering.
+        return clocks.before(cause, effect) is not False or _close(cause, effect) or effect.role != "cause"
+    return -AFTER_SYMPTOM <= gap <= reach(effect)
+
+
+def _close(cause: Finding, effect: Finding) -> bool:
+    return any(
+        abs(cause.spans[source][0] - effect.spans[source][0]) <= 60  # lines
+        for source in cause.spans.keys() & effect.spans.keys()
+    )
+
+
+def reach(effect: Finding) -> float:
+    """How long before its effect a cause may lie, in seconds: the operation's own time-out and a margin."""
+    if effect.role == "teardown":
+        return float("inf")  # clean-up comes when it comes
+    timeout = effect.captures.get("timeout_ms")
+    waited = effect.captures.get("ran_ms")
+    longest = max((float(value) for value in (timeout, waited) if isinstance(value, int)), default=0.0) / 1000
+    return (longest or DEFAULT_TIMEOUT) + MARGIN
+
+
+def _break_cycles(
+    findings: Sequence[Finding], explained: dict[str, list[str]], clocks: Clocks, specificity: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Removes explanations that run in a circle: within one, only the earlier explains the later."""
+    by_id = {finding.id: finding for finding in findings}
+    notes: list[str] = []
+    for component in _components(explained):
+        if len(component) < 2:
+            continue
+        ranked = order([by_id[name] for name in component], clocks, specificity)
+        position = {finding.id: index for index, finding in enumerate(ranked)}
+        for name in component:
+            explained[name] = [
+                cause for cause in explained[name] if cause not in position or position[cause] < position[name]
+            ]
+        notes.append("explanations ran in a circle and were ordered by time: " + ", ".join(f.id for f in ranked[:6]))
+    return tuple(notes)
+
+
+def _components(graph: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Strongly connected components (Tarjan), without recursion."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    on_stack: set[str] = set()
+    stack: list[str] = []
+    components: list[list[str]] = []
+    for start in graph:
+        if start in index:
+            continue
+        work: list[tuple[str, int]] = [(start, 0)]
+        while work:
+            node, child = work.pop()
+            if child == 0:
+                index[node] = low[node] = len(index)
+                stack.append(node)
+                on_stack.add(node)
+            for position in range(child, len(graph[node])):
+                following = graph[node][position]
+                if following not in index:
+                    work.append((node, position + 1))
+                    work.append((following, 0))
+                    break
+                if following in on_stack:
+                    low[node] = min(low[node], index[following])
+            else:
+                if low[node] == index[node]:
+                    component: list[str] = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.append(member)
+                        if member == node:
+                            break
+                    components.append(component)
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])
+    return components
+
+
+def role_rank(finding: Finding) -> int:
+    """Cause before symptom before teardown."""
+    return _ROLES[finding.role]

@@ -1,0 +1,150 @@
+"""What a record says without any rule: the error type of a Python exception.
+
+In: a traceback or JSON error record. Out: which of its exceptions decides, its error type and role. The class is taken
+by its last name, so `torch.cuda.OutOfMemoryError` and `torch.OutOfMemoryError` are one. A rule refines this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from diagnose.lines.tracebacks import innermost_user_frame
+from diagnose.models import RaisedException, Record
+
+# Exception classes whose name is not their error type. Classes named like an error type of the taxonomy need no row.
+_ERROR_TYPES: Mapping[str, str] = {
+    # the language
+    "ModuleNotFoundError": "ImportError",
+    "UnboundLocalError": "NameError",
+    "IndentationError": "SyntaxError",
+    "TabError": "SyntaxError",
+    "UnicodeEncodeError": "ValueError",
+    "NotADirectoryError": "OSError",
+    "IsADirectoryError": "OSError",
+    "FileExistsError": "OSError",
+    "IOError": "OSError",
+    "EnvironmentError": "OSError",
+    "BlockingIOError": "OSError",
+    "MemoryError": "HostOutOfMemory",
+    "TimeoutExpired": "CalledProcessError",
+    # settings and arguments
+    "ArgumentTypeError": "ArgumentError",
+    "BadParameter": "ArgumentError",
+    "ConfigAttributeError": "ConfigurationError",
+    "ConfigKeyError": "ConfigurationError",
+    "ConfigCompositionException": "ConfigurationError",
+    "ConfigValidationError": "ConfigurationError",
+    "HydraException": "ConfigurationError",
+    "InstantiationException": "ConfigurationError",
+    "InterpolationKeyError": "ConfigurationError",
+    "InterpolationResolutionError": "ConfigurationError",
+    "MisconfigurationException": "ConfigurationError",
+    "MissingConfigException": "ConfigurationError",
+    "MissingMandatoryValue": "ConfigurationError",
+    "OverrideParseException": "ArgumentError",
+    "ValidationError": "ConfigurationError",
+    "YAMLError": "ConfigurationError",
+    "ScannerError": "ConfigurationError",
+    "ParserError": "ConfigurationError",
+    "TOMLDecodeError": "ConfigurationError",
+    # services and the network
+    "ConnectionRefusedError": "ConnectionError",
+    "ConnectError": "ConnectionError",
+    "ConnectTimeout": "ConnectionError",
+    "ConnectTimeoutError": "ConnectionError",
+    "ClientConnectorError": "ConnectionError",
+    "DistNetworkError": "ConnectionError",
+    "DistStoreError": "ConnectionError",
+    "HTTPError": "ConnectionError",
+    "HTTPStatusError": "ConnectionError",
+    "HfHubHTTPError": "ConnectionError",
+    "APIConnectionError": "ConnectionError",
+    "CommError": "ConnectionError",
+    "LocalEntryNotFoundError": "ConnectionError",
+    "MaxRetryError": "ConnectionError",
+    "NewConnectionError": "ConnectionError",
+    "OfflineModeIsEnabled": "ConnectionError",
+    "ProxyError": "ConnectionError",
+    "ReadTimeout": "ConnectionError",
+    "ReadTimeoutError": "ConnectionError",
+    "RendezvousConnectionError": "ConnectionError",
+    "RendezvousTimeoutError": "ConnectionError",
+    "SSLError": "ConnectionError",
+    "URLError": "ConnectionError",
+    "gaierror": "ConnectionError",
+    "GatedRepoError": "AuthenticationError",
+    "AuthenticationException": "AuthenticationError",
+    # storage and data
+    "BotoCoreError": "S3StorageError",
+    "ClientError": "S3StorageError",
+    "EndpointConnectionError": "S3StorageError",
+    "NoCredentialsError": "AuthenticationError",
+    "S3UploadFailedError": "S3StorageError",
+    "SafetensorError": "ModelLoadingError",
+    "UnpicklingError": "ModelLoadingError",
+    "ArrowInvalid": "DatasetLoadingError",
+    "DataFilesNotFoundError": "DatasetLoadingError",
+    "DatasetGenerationError": "DatasetLoadingError",
+    "DatasetNotFoundError": "DatasetLoadingError",
+    # devices
+    "AcceleratorError": "CUDAError",
+    "DistBackendError": "NCCLSystemError",
+    "ResourceExhaustedError": "OutOfMemoryError",
+    # what only follows
+    "BrokenPipeError": "PeerClosed",
+    "ConnectionAbortedError": "PeerClosed",
+    "ConnectionResetError": "PeerClosed",
+    "KeyboardInterrupt": "Terminated",
+    "SignalException": "Terminated",
+    "ChildFailedError": "ChildFailed",
+    "ProcessExitedException": "ChildFailed",
+    "ProcessRaisedException": "ChildFailed",
+    "ActorDiedError": "RemoteTaskFailed",
+    "ActorUnavailableError": "RemoteTaskFailed",
+    "RayActorError": "RemoteTaskFailed",
+    "RayTaskError": "RemoteTaskFailed",
+    "RemoteTraceback": "RemoteTaskFailed",
+    "WorkerCrashedError": "RemoteTaskFailed",
+}
+# Raised and caught as a matter of course inside libraries: as the handled half of a chain they are control flow.
+_CONTROL_FLOW = frozenset({"AttributeError", "Empty", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError", "StopIteration", "TypeError"})
+_NO_ERROR = frozenset({"SystemExit", "StopIteration", "GeneratorExit", "Empty", "Full"})
+_SYMPTOMS = frozenset({"NCCLTimeoutError", "NCCLRemoteError", "NCCLSystemError", "CollectiveHang"})
+_HANDLED = "During handling of the above exception"
+_CAUSED = "direct cause of the following exception"
+
+
+def deciding_exception(record: Record) -> RaisedException | None:
+    """The exception of a chain that says most about the cause.
+
+    The first raised, as it lies beneath the rest; but not where it was only being handled, without being named as the
+    cause, and is control flow or happened in a library, and not where it is a wrapper's word for a remote failure.
+    """
+    chain = [exception for exception in record.exceptions if exception.name not in _NO_ERROR]
+    if not chain:
+        return None
+    handled_only = _HANDLED in record.text and _CAUSED not in record.text
+    while len(chain) > 1:
+        first = chain[0]
+        if error_type_of(first, {}) in ("RemoteTaskFailed", "PeerClosed", "Terminated"):
+            chain.pop(0)
+        elif handled_only and (first.name in _CONTROL_FLOW or innermost_user_frame(first) is None):
+            chain.pop(0)
+        else:
+            break
+    return chain[0]
+
+
+def error_type_of(exception: RaisedException, known: Mapping[str, object]) -> str:
+    """The error type of an exception class: its own name where the taxonomy has it, else by the table, else RuntimeError."""
+    name = exception.name.partition("(")[0]
+    if name in known:
+        return name
+    return _ERROR_TYPES.get(name, "RuntimeError")
+
+
+def role_of(error_type: str, *, symptom: bool) -> str:
+    """The role of an exception by itself: teardown for symptom types, symptom for what waited, else cause."""
+    if symptom:
+        return "teardown"
+    return "symptom" if error_type in _SYMPTOMS else "cause"

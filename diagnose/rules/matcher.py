@@ -1,0 +1,270 @@
+"""The online matcher: records in, sightings out, in bounded memory.
+
+In: records of one source after another, in file order. Out: sightings handed to an `Aggregator` at once (rules that
+one signature decides, and exceptions that need no rule), and hits kept for `combine` (rules over several signatures).
+Matching sees every record that could matter, unfolded: 64 ranks' watchdog lines are 64 sightings.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import regex
+
+from diagnose.lines.tracebacks import culprit_file, innermost_user_frame
+from diagnose.models import DiagnosisRule, Line, LogSource, Record, RuleSet
+from diagnose.models.rule import Role
+from diagnose.rules.aggregate import Aggregator
+from diagnose.rules.captures import RESERVED, Value, typed
+from diagnose.rules.gate import CompiledSignature, Gate
+from diagnose.rules.intrinsic import deciding_exception, error_type_of, role_of
+from diagnose.rules.sighting import EvidenceDraft, Sighting
+from diagnose.settings import Limits
+
+_MATCHES_PER_RECORD = 32
+_CONTEXT_LINES = 40
+_SHOWN_BYTES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One signature's match, before a rule over several signatures is decided."""
+
+    signature: str
+    line: Line
+    attempt: int
+    captures: Mapping[str, Value]
+    draft: EvidenceDraft
+
+
+@dataclass(slots=True)
+class HitStore:
+    """The hits of one signature: all up to a bound, then the first and the latest ones."""
+
+    first: list[Hit] = field(default_factory=list)
+    latest: deque[Hit] = field(default_factory=lambda: deque(maxlen=512))
+    count: int = 0
+
+    def add(self, hit: Hit) -> None:
+        """Keeps the hit if there is room, else in place of an older of the latest ones."""
+        self.count += 1
+        if len(self.first) < 512:  # half of the bound
+            self.first.append(hit)
+        else:
+            self.latest.append(hit)
+
+    def all(self) -> list[Hit]:
+        """The kept hits in the order seen."""
+        return [*self.first, *self.latest]
+
+
+class Matcher:
+    """Matches the records of a job against a rule set.
+
+    `aggregator` receives sightings; `hits` holds, by rule id and signature, what `combine` decides at the end.
+    `timeouts` counts patterns that were stopped, by rule id.
+    """
+
+    def __init__(self, rule_set: RuleSet, aggregator: Aggregator, limits: Limits) -> None:
+        self._rules = rule_set
+        self._gate = Gate(rule for rule in rule_set.diagnoses if rule.status != "deprecated")
+        self._limits = limits
+        self.aggregator = aggregator
+        self.hits: dict[str, dict[str, HitStore]] = {}
+        self.timeouts: dict[str, int] = {}
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """All literals of the rules, for the guard."""
+        return self._gate.keywords
+
+    def source(self, source: LogSource) -> SourceMatcher:
+        """The matcher of one source's records."""
+        return SourceMatcher(self, source)
+
+    def search(self, signature: CompiledSignature, text: str) -> list[regex.Match[str]]:
+        """The signature's matches in a text; none where the pattern ran over its time."""
+        found: list[regex.Match[str]] = []
+        try:
+            for match in signature.pattern.finditer(text, timeout=self._limits.pattern_seconds):
+                found.append(match)
+                if len(found) >= _MATCHES_PER_RECORD:
+                    break
+        except TimeoutError:
+            self.timeouts[signature.rule.id] = self.timeouts.get(signature.rule.id, 0) + 1
+        return found
+
+    def candidates(self, record: Record) -> list[CompiledSignature]:
+        """The signatures worth searching in this record."""
+        return self._gate.candidates(record.text, record.first.source.kind)
+
+    def error_type(self, name: str) -> tuple[str, bool]:
+        """The family of an error type, and whether it is a symptom type."""
+        entry = self._rules.taxonomy.get(name)
+        return (entry.family, entry.symptom) if entry else ("framework", False)
+
+    @property
+    def rule_set(self) -> RuleSet:
+        """The rules in use."""
+        return self._rules
+
+
+class SourceMatcher:
+    """Feeds one source's lines and records to the matcher, with the lines around each piece of evidence."""
+
+    def __init__(self, matcher: Matcher, source: LogSource) -> None:
+        self._matcher = matcher
+        self._source = source
+        self._recent: deque[Line] = deque(maxlen=_CONTEXT_LINES)
+        self._waiting: list[tuple[EvidenceDraft, int]] = []
+
+    def line(self, line: Line) -> None:
+        """Notes a line as context. Called for each line before its record is matched."""
+        self._recent.append(line)
+        if self._waiting:
+            text = line.text[:_SHOWN_BYTES]
+            for draft, wanted in self._waiting:
+                if line.number > draft.line.number and len(draft.after) < wanted:
+                    draft.after.append(text)
+            self._waiting = [(draft, wanted) for draft, wanted in self._waiting if len(draft.after) < wanted]
+
+    def record(self, record: Record, attempt: int) -> None:
+        """Matches one record."""
+        if record.quoted:
+            return
+        refined = False
+        offsets: list[int] | None = None
+        for signature in self._matcher.candidates(record):
+            for match in self._matcher.search(signature, record.text):
+                if offsets is None:
+                    offsets = _line_starts(record.text)
+                index = bisect_right(offsets, _stating_offset(match)) - 1
+                line = record.lines[min(index, len(record.lines) - 1)]
+                if line.quoted:
+                    continue
+                refined = self._found(signature, match, line, record, attempt) or refined
+        if record.exceptions and not refined:
+            self._exception(record, attempt)
+
+    def _found(
+        self, signature: CompiledSignature, match: regex.Match[str], line: Line, record: Record, attempt: int
+    ) -> bool:
+        rule = signature.rule
+        captures = _captures(rule, match, line, record)
+        draft = self._draft(line, rule.evidence.before, rule.evidence.after)
+        if decided_by_one(rule):
+            if signature.name not in rule.match.any:
+                return False
+            self._add(sighting_of(rule, signature.name, line, attempt, captures, self._matcher.rule_set), draft, record)
+            return rule.status != "experimental"
+        store = self._matcher.hits.setdefault(rule.id, {}).setdefault(signature.name, HitStore())
+        store.add(Hit(signature.name, line, attempt, captures, draft))
+        return False
+
+    def _exception(self, record: Record, attempt: int) -> None:
+        exception = deciding_exception(record)
+        if exception is None or record.kind == "launcher_summary":
+            return
+        error_type = error_type_of(exception, self._matcher.rule_set.taxonomy)
+        _, symptom = self._matcher.error_type(error_type)
+        line = record.lines[min(exception.line_index, len(record.lines) - 1)]
+        frame = innermost_user_frame(exception)
+        where = culprit_file(record)
+        captures: dict[str, Value] = {"exception": exception.type, "message": exception.message[:_SHOWN_BYTES]}
+        if where:
+            captures["file"] = where
+        last = record.exceptions[-1]
+        also = (record.lines[min(last.line_index, len(record.lines) - 1)],) if last is not exception else ()
+        sighting = Sighting(
+            rule=None,
+            signature="exception",
+            error_type=error_type,
+            role=cast("Role", role_of(error_type, symptom=symptom)),
+            survivable=True,
+            line=line,
+            attempt=attempt,
+            captures=captures,
+            place=f"{exception.type} {where or (frame.file if frame else '')}",
+            also=also,
+        )
+        self._add(sighting, self._draft(line, 8, 4), record)
+
+    def _add(self, sighting: Sighting, draft: EvidenceDraft, record: Record) -> None:
+        self._matcher.aggregator.add(sighting, draft, traceback=record.kind in ("traceback", "json_error"))
+
+    def _draft(self, line: Line, before: int, after: int) -> EvidenceDraft:
+        earlier = [kept.text[:_SHOWN_BYTES] for kept in self._recent if kept.number < line.number]
+        draft = EvidenceDraft(line, tuple(earlier[-before:] if before else ()))
+        draft.after.extend([kept.text[:_SHOWN_BYTES] for kept in self._recent if kept.number > line.number][:after])
+        if len(draft.after) < after and len(self._waiting) < 64:  # context is a courtesy: bounded
+            self._waiting.append((draft, after))
+        return draft
+
+
+def decided_by_one(rule: DiagnosisRule) -> bool:
+    """Whether one signature's match alone makes a finding of the rule."""
+    match = rule.match
+    return bool(match.any) and not match.unless and match.min_count <= 1 and not match.within and not match.join
+
+
+def sighting_of(
+    rule: DiagnosisRule, signature: str, line: Line, attempt: int, captures: Mapping[str, Value], rule_set: RuleSet
+) -> Sighting:
+    """The sighting of a rule, with the row of its look-up table joined."""
+    error_type, role, survivable = rule.error_type, rule.role, rule.survivable
+    joined = dict(captures)
+    if rule.lookup and rule.lookup.key in captures:
+        table = rule_set.tables.get(rule.lookup.table)
+        row = table.rows.get(str(captures[rule.lookup.key])) if table else None
+        if row:
+            error_type = row.error_type or error_type
+            role = row.role or role
+            survivable = survivable if row.survivable is None else row.survivable
+            joined.update({name: value for name, value in row.columns.items() if name not in joined})
+            if row.title:
+                joined.setdefault("title", row.title)
+            if row.actions:
+                joined.setdefault("table_action", f"{row.actions[0].action} ({row.actions[0].source})")
+    return Sighting(rule, signature, error_type, role, survivable, line, attempt, joined)
+
+
+def _captures(rule: DiagnosisRule, match: regex.Match[str], line: Line, record: Record) -> dict[str, Value]:
+    captures: dict[str, Value] = {}
+    for name, text in match.groupdict().items():
+        if text is None:
+            continue
+        value = typed(name, text, rule.captures.get(name))
+        if value is not None:
+            captures[name] = value
+    defaults = (("rank", line.rank), ("host", line.host), ("gpu", line.gpu), ("pid", line.pid))
+    for name, known in defaults:
+        if known is not None and name in RESERVED:
+            captures.setdefault(name, known)
+    if record.exceptions:
+        exception = deciding_exception(record)
+        where = culprit_file(record)
+        if where:
+            captures.setdefault("file", where)
+        if exception:
+            captures.setdefault("exception", exception.type)
+            captures.setdefault("message", exception.message[:_SHOWN_BYTES])
+    return captures
+
+
+def _line_starts(text: str) -> list[int]:
+    starts = [0]
+    position = text.find("\n")
+    while position >= 0:
+        starts.append(position + 1)
+        position = text.find("\n", position + 1)
+    return starts
+
+
+def _stating_offset(match: regex.Match[str]) -> int:
+    """Where the match begins, past line ends and blanks that the pattern let in before its first word."""
+    text = match.group()
+    return int(match.start()) + len(text) - len(text.lstrip())

@@ -1,0 +1,109 @@
+"""Which of two findings came first, as far as that can be known.
+
+In: findings, and the offsets between the clocks of sources. Out: `before(a, b)`: True, False, or None where nothing
+orders them. Order counts within one writer's stream; across streams only comparable clocks, or the one file both were
+written to, say something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from diagnose.lines.timeline import AttemptProgress
+from diagnose.models import Finding
+
+SAME_TIME = 2.0  # seconds: whole-second stamps and log buffers make less undecidable
+_LARGEST_OFFSET = 900.0
+_NEAR = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Seconds to add to the times of a source to compare it with the others. Sources not named run on time."""
+
+    offsets: Mapping[str, float] = field(default_factory=dict)
+
+    def first(self, finding: Finding) -> float | None:
+        """The finding's first time on the common clock."""
+        return None if finding.first is None else finding.first + self._offset(finding)
+
+    def last(self, finding: Finding) -> float | None:
+        """The finding's last time on the common clock."""
+        return None if finding.last is None else finding.last + self._offset(finding)
+
+    def _offset(self, finding: Finding) -> float:
+        return next((self.offsets[name] for name in finding.spans if name in self.offsets), 0.0)
+
+    def gap(self, one: Finding, other: Finding) -> float | None:
+        """Seconds from the first line of `one` to the first of `other`; None where a time is not known."""
+        start, end = self.first(one), self.first(other)
+        return None if start is None or end is None else end - start
+
+    def before(self, one: Finding, other: Finding) -> bool | None:
+        """Whether `one` came first."""
+        for stream in one.streams.keys() & other.streams.keys():
+            if one.streams[stream][0] != other.streams[stream][0]:
+                return one.streams[stream][0] < other.streams[stream][0]
+        gap = self.gap(one, other)
+        if gap is not None and abs(gap) > SAME_TIME:
+            return gap > 0
+        for source in sorted(one.spans.keys() & other.spans.keys()):
+            if one.spans[source][0] != other.spans[source][0]:
+                return one.spans[source][0] < other.spans[source][0]
+        return None
+
+
+def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | None) -> tuple[Clocks, tuple[str, ...]]:
+    """Estimates how far the clocks of sources are apart, from events that several of them saw.
+
+    Job sources: the same step, printed by several. Kernel logs: where nothing of a host's kernel log lies near the job's
+    failure but its first fault lies within 15 minutes of it, both are taken as one event. Returns the clocks and, in
+    words, each offset used.
+    """
+    offsets: dict[str, float] = {}
+    notes: list[str] = []
+    if progress and len(progress.step_times) > 1:
+        offsets.update(_by_steps(progress.step_times))
+    clocks = Clocks(offsets)
+    job = [finding for finding in findings if "job" in finding.sources and finding.first is not None and finding.role != "teardown"]
+    death = min((time for finding in job if (time := clocks.first(finding)) is not None), default=None)
+    if death is not None:
+        for source, offset in _kernel_offsets(findings, death):
+            offsets[source] = offset
+    for source, offset in sorted(offsets.items()):
+        if abs(offset) > SAME_TIME:
+            notes.append(f"the clock of {source} differs by about {abs(offset):.0f} s from the others")
+    return Clocks(offsets), tuple(notes)
+
+
+def _by_steps(step_times: Mapping[str, tuple[int, float]]) -> dict[str, float]:
+    """Offsets of sources that printed the same last step at times too far apart for one synchronous step."""
+    by_step: dict[int, list[tuple[str, float]]] = {}
+    for source, (step, time) in step_times.items():
+        by_step.setdefault(step, []).append((source, time))
+    common = max(by_step.values(), key=len)
+    if len(common) < 2:  # nothing shared
+        return {}
+    times = sorted(time for _, time in common)
+    middle = times[len(times) // 2]
+    return {source: middle - time for source, time in common if SAME_TIME * 5 < abs(middle - time) <= _LARGEST_OFFSET}
+
+
+def _kernel_offsets(findings: Sequence[Finding], death: float) -> list[tuple[str, float]]:
+    by_source: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.sources == frozenset({"kernel"}) and finding.first is not None:
+            for source in finding.spans:
+                by_source.setdefault(source, []).append(finding)
+    found: list[tuple[str, float]] = []
+    for source, own in sorted(by_source.items()):
+        gaps = [finding.first - death for finding in own if finding.first is not None]
+        if any(abs(gap) <= _NEAR for gap in gaps):
+            continue
+        first = min(own, key=lambda finding: finding.first or 0.0)
+        gap = (first.first or 0.0) - death
+        if abs(gap) <= _LARGEST_OFFSET and first.family in ("hardware", "cuda", "teardown") and gap > 0:
+            # A fault that seems to follow the failure it caused; clean-up follows it by a breath in truth as well.
+            found.append((source, -gap + (2.0 if first.role == "teardown" else -1.0)))
+    return found
