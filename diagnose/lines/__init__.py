@@ -1,5 +1,6 @@
 """Kept lines to lines, records, progress, attempts and the inventory of units."""
 
 from diagnose.lines.assembler import RecordAssembler, guard_openers
+from diagnose.lines.reader import LineReader
 
-__all__ = ["RecordAssembler", "guard_openers"]
+__all__ = ["LineReader", "RecordAssembler", "guard_openers"]

@@ -1,0 +1,151 @@
+"""What the prefixes of one line have said so far, and what the lines of one source have taught about its prefixes."""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.lines.stamps import Clock
+
+_LEVELS = {
+    "trace": "debug",
+    "debug": "debug",
+    "info": "info",
+    "success": "info",
+    "notice": "info",
+    "warn": "warning",
+    "warning": "warning",
+    "err": "error",
+    "error": "error",
+    "exception": "error",
+    "severe": "error",
+    "fatal": "critical",
+    "crit": "critical",
+    "critical": "critical",
+    "alert": "critical",
+    "emerg": "critical",
+    "panic": "critical",
+    "d": "debug",
+    "v": "debug",
+    "i": "info",
+    "n": "info",
+    "w": "warning",
+    "e": "error",
+    "c": "critical",
+    "f": "critical",
+}
+_SYSLOG_LEVELS = ("critical", "critical", "critical", "error", "warning", "info", "info", "debug")
+_MAX_NAMES = 4096
+_MAX_PID = 1 << 22
+
+# What only a program's own output begins with: the text after a doubtful prefix (`12: `, `host: `) is one.
+_OUTPUT = re.compile(
+    r"\s{0,4}(?:Traceback \(most|File \"/|\[?20[0-9]{2}[-/][0-9]{2}[-/][0-9]{2}|:::MLLOG|\[[EWIF] [\w.]+:[0-9]"
+    r"|\[[EWIF][0-9]{3,4} |[EWIF][0-9]{4} |\[rank|\[default|\[NeMo |\[(?:INFO|WARN|ERROR|CRITICAL|DEBUG)"
+    r"|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)[: ]|[\w.-]{1,64}:[0-9]+:[0-9]+ \[[0-9]+\] |terminate called|Fatal Python"
+    r"|frame #[0-9]+: )"
+)
+
+
+def level_of(word: str) -> str | None:
+    """`WARN`, `W`, `err` ... as one of debug, info, warning, error, critical; None for any other word."""
+    return _LEVELS.get(word.strip().lower())
+
+
+def level_of_number(number: int) -> str | None:
+    """The level of a syslog severity (0-7), or of Python's numbers (10-50)."""
+    if number < 8:
+        return _SYSLOG_LEVELS[number]
+    return {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical", 60: "critical"}.get(number)
+
+
+def pid_of(digits: str) -> int | None:
+    """A process id; None for a thread's handle of the same form."""
+    return int(digits) if len(digits) <= 7 and int(digits) < _MAX_PID else None
+
+
+class Head:
+    """The fields of one line as its prefixes are read from the left; class attributes are the defaults."""
+
+    time: float | None = None
+    uptime: float | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    gpu: str | None = None
+    level: str | None = None
+    # Who wrote the line as the multiplexer tells: these make the stream.
+    place: str = ""
+    writer_rank: int | None = None
+    writer_local: int | None = None
+    flow: str = ""
+    # 0: nothing but writers yet; 1: a stamp was read; 2: a level or logger was read.
+    stage: int = 0
+
+    def copy(self) -> Head:
+        """A head that starts with the same fields: further lines of one message."""
+        other = Head()
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def at(self, place: str) -> None:
+        """Note a host, pod or actor the line came from; several (pod, then actor) add up."""
+        self.place = f"{self.place}/{place}" if self.place else place
+
+
+class Prefixes:
+    """What is remembered between the lines of one source: the clock and which doubtful prefixes proved to be ones."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._counts: dict[str, int] = {}
+        self._proven: set[str] = set()
+        self._labels: dict[str, int] = {}
+        self._label_rests: dict[int, str] = {}
+        self.labelled: bool | None = None
+        self._label_lines = 0
+        self._other_lines = 0
+
+    def prove(self, names: set[str]) -> None:
+        """Take `names` (hosts, services) for prefixes from now on."""
+        self._proven |= names
+
+    def proven(self, name: str, rest: str, needed: int) -> bool:
+        """Whether `name` before `rest` is a prefix: known, before a program's output, or seen `needed` times."""
+        if name in self._proven:
+            return True
+        if len(self._counts) >= _MAX_NAMES:
+            self._counts.clear()
+        count = self._counts.get(name, 0) + 1
+        self._counts[name] = count
+        if count >= needed or _OUTPUT.match(rest):
+            if len(self._proven) < _MAX_NAMES:
+                self._proven.add(name)
+            return True
+        return False
+
+    def label(self, digits: str, rest: str) -> bool:
+        """Whether `12: ` before `rest` is the label of a task: decided over the lines of the source.
+
+        A numbered list counts up and says each time something else; tasks come again, or say the same as another.
+        """
+        if self.labelled is not None:
+            return self.labelled
+        self._label_lines += 1
+        strong = _OUTPUT.match(rest) is not None
+        again = self._labels.get(digits, 0) + 1
+        if len(self._labels) < _MAX_NAMES:
+            self._labels[digits] = again
+        same = self._label_rests.get(hash(rest)) not in (None, digits)
+        if len(self._label_rests) < 64:
+            self._label_rests[hash(rest)] = digits
+        if strong or ((again > 2 or same) and self._label_lines * 2 >= self._other_lines):
+            self.labelled = True
+        elif self._label_lines + self._other_lines > 4096 and self._label_lines * 8 < self._other_lines:
+            self.labelled = False
+        return self.labelled is True
+
+    def unlabelled(self) -> None:
+        """Note a line without a label, once labels are in question."""
+        if self._label_lines:
+            self._other_lines += 1

@@ -1,0 +1,530 @@
+"""Prefixes that loggers write: stamps, levels, names and places in the source.
+
+In: a line and where to look. Out: where the prefix ends, or -1; what it says goes into the `Head`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.lines.heads import Head, level_of, level_of_number, pid_of
+from diagnose.lines.stamps import ISO, LOCALE, MONTHS, SYSLOG, Clock, from_number
+from diagnose.lines.writers import HOST, looks_like_host
+
+_WORDS = (
+    r"DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|ERR|CRITICAL|FATAL|SEVERE|TRACE|SUCCESS|EXCEPTION"
+    r"|Debug|Info|Notice|Warning|Warn|Error|Critical|Fatal|debug|info|notice|warning|warn|error|critical|fatal"
+)
+LEVEL = rf"(?P<level>{_WORDS})"
+_FILE = r"[\w./<>-]{1,200}?(?:\.\w{1,5})?:[0-9]{1,6}"
+
+_ISO = re.compile(ISO)
+_ISO_BRACKET = re.compile(rf"\[{ISO}(?P<more>[^\]\[]{{0,100}})\]:?")
+_LOCALE = re.compile(LOCALE)
+_LOCALE_BRACKET = re.compile(rf"\[{LOCALE}\]:?")
+_SYSLOG = re.compile(SYSLOG + r":?")
+_TAG = re.compile(rf"({HOST}|[0-9.]{{7,15}}) ([\w./@:-]{{1,64}}?)(?:\[([0-9]{{1,8}})\])?: ?")
+_US_DATE = re.compile(r"([0-9]{2})[/-]([0-9]{2})(?:[/-]([0-9]{4}))? ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?")
+_US_BRACKET = re.compile(
+    r"\[([0-9]{2})/([0-9]{2})(?:/([0-9]{4}))?[ -]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?"
+    r"(?: ([\w. -]{1,60}))?\]:?"
+)
+_CLOCK = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?[ \t|]")
+_CLOCK_BRACKET = re.compile(r"\[([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?\]:?")
+_EPOCH = re.compile(r"(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)[ \t]")
+_EPOCH_BRACKET = re.compile(r"\[(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)\]:?")
+_UPTIME = re.compile(r"\[ {0,8}([0-9]{1,9}\.[0-9]{6})\](?:\[ {0,6}[TC][0-9]{1,8}\]| \[ {0,6}[TC][0-9]{1,8}\])?:? ?")
+_FACILITY = re.compile(
+    r"(?:kern|user|daemon|syslog|auth|authpriv|mail|cron|local[0-7]|lpr) {0,8}:"
+    r"(emerg|alert|crit|err|warn|notice|info|debug) {0,8}: ?"
+)
+_PRI = re.compile(r"<([0-9]{1,3})>(?:1 (?:" + ISO + r"|-) (\S{1,255}) (\S{1,64}) (\S{1,128}) \S{1,64} )?")
+_STRUCTURED = re.compile(r"(?:-|(?:\[[^\]]{0,1000}\]){1,8})(?: |$)")
+_GLOG = re.compile(
+    r"([IWEFCDV])(?:([0-9]{4})([0-9]{2})([0-9]{2})|([0-9]{2})([0-9]{2})) ([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]{1,9}))? (?: {0,10}([0-9]{1,20}) )?[^\]\s:]{1,250}:[0-9]{1,6}\] ?"
+)
+_C10D = re.compile(
+    r"\[([IWEFCDV])(?:([0-9]{1,2})([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?)?"
+    r" (?:[^\s\]:]{1,250}:[0-9]{1,6})?\] ?"
+)
+_GROUP_RANK = re.compile(r"\[Rank ([0-9]{1,6})\]")
+_NCCL = re.compile(
+    rf"({HOST}):([0-9]{{1,8}})(?::([0-9]{{1,8}}))? \[([0-9]{{1,3}})\] (?:\[?{ISO}\]? )?"
+)
+_NCCL_LEVEL = re.compile(r"(?:[\w./-]{1,200}:[0-9]{1,6} )?(?:NCCL|RCCL) (INFO|WARN|ERROR|TRACE|VERSION|ABORT)\b")
+_NEMO = re.compile(rf"\[NeMo ([A-Z]) {ISO}(?: rank_?([0-9]{{1,6}}))? [^\]]{{1,200}}\] ?")
+_HF = re.compile(rf"\[{LEVEL}\|[\w./-]{{1,120}}:[0-9]{{1,6}}\] ?")
+_LEVEL_BRACKET = re.compile(rf"\[ {{0,8}}{LEVEL} {{0,8}}(?::[\w.-]{{1,60}})?\]:? ?(?:- )?")
+_LETTER_BRACKET = re.compile(r"\[([DIWEFC])\] ")
+_NAME_BRACKET = re.compile(r"\[([A-Za-z][\w.-]{0,40})\] ?")
+_PLACE_BRACKET = re.compile(r"\[[\w./<>-]{1,160}(?::[0-9]{1,6}|:[\w<>]{1,80})[^\]\[]{0,80}\]:? ?(?:- )?")
+_LOGGER_BRACKET = re.compile(r"\[[a-z_][\w.]{0,80}\] ")
+_ASCEND = re.compile(
+    rf"\[{LEVEL}\] ?(?:[A-Z_]{{1,20}} ?)?\(([0-9]{{1,8}}),[^)]{{1,60}}\):"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{3})(?:\.[0-9]{3})?)? ?(?:\[[^\]\s]{1,200}\] ?)?"
+)
+_ROOT = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.-]{0,120}(?::[\w<>]{1,60})?):")
+_HEAD_LEVEL = re.compile(
+    r"(?:LAUNCH )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) {1,5}(?:([0-9]{2})-([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    rf"(?:[.,]([0-9]{{1,9}}))?|{ISO}) (?:\[[\w./<>-]{{1,120}}:[0-9]{{1,6}}\] |[\w./<>-]{{1,120}}:[0-9]{{1,6}}\] ?)?"
+)
+_PEEK = re.compile(r"(DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL|FATAL)(?::| - | {1,5}\[)")
+_DASH = re.compile(rf"- (?:[\w.:/<>\[\] -]{{1,100}}? - )?{LEVEL} {{0,6}}(?:- |: ?)")
+_DASH_PLACE = re.compile(r"- [\w./<>-]{1,100}:[0-9]{1,6} - ")
+_DASH_NAME = re.compile(r"[A-Za-z_][\w.]{0,100} - ")
+_DASH_LEVEL = re.compile(rf"- {LEVEL} {{1,6}}")
+_PIPE = re.compile(rf"\| ?{LEVEL} {{0,8}}\| ?(?:[\w.<>:/-]{{1,160}}(?: - | ?\| ))?")
+_TF = re.compile(r": ([DIWEFC]) (?:[^\s\]]{1,200}:[0-9]{1,6}\] ?)")
+_WORD = re.compile(rf"{LEVEL}(?:(?::|\]| -) ?|(?P<gap>[ \t]{{1,6}})|$)")
+_LETTER = re.compile(r"([DIWEFC]) ")
+_CODE = re.compile(
+    r"(?:(?:\w{1,20}=\S{1,64} ){1,6})?[\w./<>-]{1,160}(?::[0-9]{1,6}|, line [0-9]{1,6},)(?: in [\w<>.]{1,80})?(?: --| -|:|\]) ?"
+)
+_PAIRS = re.compile(r"(?:\w{1,20}=[^\s\"]{1,64} ){1,6}(?:-- |- )?")
+_PAIR = re.compile(r"\b(rank|global_rank|local_rank|host|hostname|pid)=([^\s,]{1,64})")
+_DOTTED = re.compile(r"(?:[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,8}\.[a-z_]\w{0,60}|__main__|root)(?::[0-9]{1,6})?(?:: | - )")
+_NAME_LEVEL = re.compile(r"[\w.:/<>-]{1,100} (?:- )?(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)(?: - |: | )")
+_FIELDS = re.compile(r"([a-z0-9][\w.-]{0,100})\t([\w.-]{1,60})\t")
+_LOGFMT = re.compile(r'time="?' + ISO + r'"? level=(\w{1,10}) ')
+_MLLOG = re.compile(r'"time_ms": ?([0-9]{12,14})')
+
+_KNOWN_TAGS = ("kernel", "systemd", "slurmstepd", "slurmd", "slurmctld", "kubelet", "containerd", "dockerd", "sshd", "CRON")
+_LAUNCHERS = ("slurmstepd", "slurmd", "slurmctld", "srun")
+# Month and day in the names of loggers' brackets that carry meaning of their own.
+_MEANT = ("[rank", "[Rank", "[RANK", "[PG", "[notice", "[after", "[before")
+
+
+def _sep(text: str, end: int) -> int:
+    """Past the one separator behind a stamp."""
+    return end + 1 if end < len(text) and text[end] in " \t" else end
+
+
+def _stamped(head: Head, time: float | None) -> None:
+    if time is not None:
+        head.time = time
+    head.stage = max(head.stage, 1)
+
+
+def _clock_groups(found: re.Match[str], first: int) -> tuple[str, str, str, str | None]:
+    return found.group(first), found.group(first + 1), found.group(first + 2), found.group(first + 3)
+
+
+def iso(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`2026-01-01 00:00:00,123 ` and its kin, with whatever zone; a syslog host and tag behind it."""
+    found = _ISO.match(text, pos)
+    if found is None:
+        return -1
+    minute, second, digits, zone = found.groups()
+    time = clock.iso(minute, second, digits, zone)
+    if time is None:
+        return -1
+    end = found.end()
+    if end < len(text) and (text[end].isalnum() or text[end] == "/"):
+        return -1
+    head.time = time
+    if head.stage == 0:
+        head.stage = 1
+        if zone and minute[10] == "T" and text.find(": ", end, end + 140) > 0:
+            return tag(text, _sep(text, end), head, sure=False)
+    return _sep(text, end)
+
+
+def tag(text: str, pos: int, head: Head, *, sure: bool) -> int:
+    """`host kernel: [123.4] `, `host prog[pid]: ` behind a syslog stamp; `pos` where there is none."""
+    found = _TAG.match(text, pos)
+    if found is None:
+        return pos
+    host, name, pid = found.groups()
+    if not (sure or pid or name in _KNOWN_TAGS):
+        return pos
+    head.host = host
+    head.at(host)
+    if name == "kernel":
+        end = found.end()
+        uptime = _UPTIME.match(text, end)
+        if uptime:
+            head.uptime = float(uptime.group(1))
+            return uptime.end()
+        return end
+    if pid:
+        head.pid = pid_of(pid)
+    head.at(found.group()[len(host) + 1 :].rstrip(": "))
+    # What a launcher's daemon says is known by its name.
+    return found.start(2) if name in _LAUNCHERS else found.end()
+
+
+def day(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`01/31/2026 12:00:00 `, `01/31 12:00:00 `, `01-31 12:00:00.123 `."""
+    found = _US_DATE.match(text, pos)
+    if found is None:
+        return -1
+    return _day(found, text, head, clock)
+
+
+def _day(found: re.Match[str], text: str, head: Head, clock: Clock) -> int:
+    month, number = int(found.group(1)), int(found.group(2))
+    if month > 12:
+        month, number = number, month
+    if not 1 <= month <= 12:
+        return -1
+    when = _clock_groups(found, 4)
+    year = found.group(3)
+    time = clock.yearless(month, number, when) if year is None else clock.dated(int(year), month, number, when)
+    if time is None:
+        return -1
+    _stamped(head, time)
+    return _sep(text, found.end())
+
+
+def number(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`12:30:01 ` or an epoch number before the text."""
+    found = _CLOCK.match(text, pos)
+    if found:
+        if int(found.group(1)) > 23:
+            return -1
+        _stamped(head, clock.dateless(_clock_groups(found, 1)))
+        return found.end() - 1 if text[found.end() - 1] == "|" else found.end()
+    found = _EPOCH.match(text, pos)
+    return _epoch(found, head, clock) if found else -1
+
+
+def _epoch(found: re.Match[str], head: Head, clock: Clock) -> int:
+    time = from_number(float(found.group(1)))
+    if time is None:
+        return -1
+    clock.last = time
+    _stamped(head, time)
+    return found.end()
+
+
+def bracket_stamp(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`[2026-01-01 00:00:00,123] `, `[12345.678901] `, `[01/31 12:00:00 name]: `, `[12:30:01] `, `[<epoch>] `."""
+    found = _ISO_BRACKET.match(text, pos)
+    if found:
+        time = clock.iso(found.group(1), found.group(2), found.group(3), found.group(4))
+        if time is None:
+            return -1
+        _stamped(head, time)
+        more = found.group("more")
+        if more:
+            for part in more.split():
+                named = level_of(part) if len(part) > 1 else None
+                if named:
+                    head.level = named
+        return _sep(text, found.end())
+    found = _EPOCH_BRACKET.match(text, pos)
+    if found:
+        end = _epoch(found, head, clock)
+        return _sep(text, end) if end > 0 else -1
+    found = _UPTIME.match(text, pos)
+    if found:
+        head.uptime = float(found.group(1))
+        head.stage = max(head.stage, 1)
+        return found.end()
+    found = _CLOCK_BRACKET.match(text, pos)
+    if found and int(found.group(1)) < 24:
+        _stamped(head, clock.dateless(_clock_groups(found, 1)))
+        return _sep(text, found.end())
+    found = _US_BRACKET.match(text, pos)
+    return _day(found, text, head, clock) if found else -1
+
+
+def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """Brackets that begin with a letter or blanks: c10d and NeMo heads, levels, places in the code, logger names."""
+    found = _C10D.match(text, pos)
+    if found and (found.group(2) or ":" in found.group()):
+        head.level = level_of(found.group(1))
+        if found.group(2):
+            _stamped(head, clock.yearless(int(found.group(2)), int(found.group(3)), _clock_groups(found, 4)))
+        head.stage = 3
+        end = found.end()
+        own = _GROUP_RANK.match(text, end)
+        if own and head.rank is None:
+            head.rank = int(own.group(1))
+        return end
+    if text.startswith(_MEANT, pos):
+        if head.stage >= 1 and head.rank is None:
+            own = _GROUP_RANK.match(text, pos)
+            if own:
+                head.rank = int(own.group(1))
+        return -1
+    if text.startswith("[NeMo ", pos):
+        found = _NEMO.match(text, pos)
+        if found is None:
+            return -1
+        head.level = level_of(found.group(1))
+        _stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
+        if found.group(6):
+            head.rank = int(found.group(6))
+        head.stage = 3
+        return found.end()
+    found = _LEVEL_BRACKET.match(text, pos)
+    if found:
+        end = found.end()
+        head.level = level_of(found.group("level"))
+        head.stage = 2
+        if text.startswith(("(", " (", "GE(", "HCCL("), end) or text.find("(", end, end + 20) > 0:
+            ascend = _ASCEND.match(text, pos)
+            if ascend:
+                head.pid = pid_of(ascend.group(2))
+                head.time = clock.iso(ascend.group(3), ascend.group(4), ascend.group(5), None)
+                return ascend.end()
+        return end
+    found = _HF.match(text, pos)
+    if found:
+        head.level = level_of(found.group("level"))
+        head.stage = 2
+        return found.end()
+    found = _LOCALE_BRACKET.match(text, pos)
+    if found:
+        time = clock.locale(found)
+        if time is None:
+            return -1
+        _stamped(head, time)
+        return _sep(text, found.end())
+    if head.stage:
+        found = _LETTER_BRACKET.match(text, pos)
+        if found:
+            head.level = level_of(found.group(1))
+            head.stage = 2
+            return found.end()
+        found = _PLACE_BRACKET.match(text, pos) or (_LOGGER_BRACKET.match(text, pos) if head.stage >= 2 else None)
+        if found:
+            head.stage = 2
+            return found.end()
+        return -1
+    # `[titan] 2026-...`, `[gx-01] [2026-...`: a name is a prefix only before a stamp.
+    found = _NAME_BRACKET.match(text, pos)
+    if found:
+        end = found.end()
+        if _ISO.match(text, end) or _ISO_BRACKET.match(text, end):
+            if looks_like_host(found.group(1)):
+                head.host = found.group(1)
+            return end
+    return -1
+
+
+def pri(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`<34>` of syslog, with the rest of an RFC 5424 header when it is one."""
+    found = _PRI.match(text, pos)
+    if found is None or int(found.group(1)) > 191 or head.stage:
+        return -1
+    head.level = level_of_number(int(found.group(1)) & 7)
+    if not found.group(6):
+        return found.end()
+    if found.group(2):
+        _stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
+    host, app, pid = found.group(6), found.group(7), found.group(8)
+    if host != "-":
+        head.host = host
+        head.at(host)
+    if pid.isascii() and pid.isdigit():
+        head.pid = pid_of(pid)
+    if app not in {"-", "kernel"}:
+        head.at(f"{app}[{pid}]")
+    structured = _STRUCTURED.match(text, found.end())
+    return structured.end() if structured else found.end()
+
+
+def glog(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`E0302 12:00:00.000000 123 file.cc:12] ` of glog, absl, klog and torch."""
+    found = _GLOG.match(text, pos)
+    if found is None:
+        return -1
+    when = _clock_groups(found, 7)
+    if found.group(2):
+        time = clock.dated(int(found.group(2)), int(found.group(3)), int(found.group(4)), when)
+    else:
+        time = clock.yearless(int(found.group(5)), int(found.group(6)), when)
+    if time is None:
+        return -1
+    _stamped(head, time)
+    head.level = level_of(found.group(1))
+    head.stage = 3
+    if found.group(11):
+        head.pid = pid_of(found.group(11))
+    return found.end()
+
+
+def syslog(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`Apr 14 13:18:01 host kernel: `, `Tue Apr 14 13:18:01 2026 `."""
+    if text[pos : pos + 3] in MONTHS:
+        found = _SYSLOG.match(text, pos)
+        if found is None:
+            return -1
+        month, number_, year = MONTHS[found.group(1)], int(found.group(2)), found.group(3)
+        when = _clock_groups(found, 4)
+        time = clock.yearless(month, number_, when) if year is None else clock.dated(int(year), month, number_, when)
+        if time is None:
+            return -1
+        _stamped(head, time)
+        return tag(text, _sep(text, found.end()), head, sure=True)
+    found = _LOCALE.match(text, pos)
+    if found is None:
+        return -1
+    time = clock.locale(found)
+    if time is None:
+        return -1
+    _stamped(head, time)
+    end = found.end()
+    return end + 2 if text.startswith(": ", end) else _sep(text, end)
+
+
+def nccl(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`host:pid:tid [gpu] ` of NCCL; `NCCL WARN ...` stays in the body."""
+    found = _NCCL.match(text, pos)
+    if found is None:
+        return -1
+    level = _NCCL_LEVEL.match(text, found.end())
+    if level is None and found.group(3) is None:
+        return -1
+    head.host, head.pid, head.gpu = found.group(1), pid_of(found.group(2)), found.group(4)
+    if found.group(5):
+        _stamped(head, clock.iso(found.group(5), found.group(6), found.group(7), found.group(8)))
+    if level:
+        head.level = level_of(level.group(1)) or "info"
+    head.stage = 3
+    return found.end()
+
+
+def head_level(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`INFO:root:`, `INFO 02-24 12:00:00 worker.py:100] `, `INFO 2026-... `; a bare `WARNING: ` gives its level only."""
+    found = _ROOT.match(text, pos)
+    if found:
+        head.level = level_of(found.group(1))
+        head.stage = 3
+        return found.end()
+    found = _HEAD_LEVEL.match(text, pos)
+    if found:
+        if found.group(2):
+            time = clock.yearless(int(found.group(2)), int(found.group(3)), _clock_groups(found, 4))
+        else:
+            time = clock.iso(found.group(8), found.group(9), found.group(10), found.group(11))
+        if time is None:
+            return -1
+        _stamped(head, time)
+        head.level = level_of(found.group(1))
+        head.stage = 2
+        return found.end()
+    found = _PEEK.match(text, pos)
+    if found:
+        head.level = level_of(found.group(1))
+    return -1
+
+
+def facility(text: str, pos: int, head: Head) -> int:
+    """`kern  :err   : ` of dmesg --decode."""
+    found = _FACILITY.match(text, pos)
+    if found is None:
+        return -1
+    head.level = level_of(found.group(1))
+    return found.end()
+
+
+def logfmt(text: str, pos: int, head: Head, clock: Clock) -> int:
+    """`time="..." level=info ` of Go's logrus."""
+    found = _LOGFMT.match(text, pos)
+    if found is None:
+        return -1
+    _stamped(head, clock.iso(found.group(1), found.group(2), found.group(3), found.group(4)))
+    head.level = level_of(found.group(5))
+    head.stage = 3
+    return found.end()
+
+
+def mllog(text: str, pos: int, head: Head) -> None:
+    """The time inside a `:::MLLOG {...}` line, which is all body."""
+    found = _MLLOG.search(text, pos, pos + 160)
+    if found:
+        head.time = from_number(float(found.group(1)))
+
+
+def after_stamp(text: str, pos: int, head: Head) -> int:
+    """What loggers put between the stamp and the message: `- name - INFO - `, `| INFO | mod:fn:12 - `, `INFO x.py:1 -- `."""
+    c = text[pos]
+    if c == "-":
+        if head.stage == 1:
+            found = _DASH.match(text, pos) or _DASH_LEVEL.match(text, pos)
+            if found:
+                return _levelled(found, text, head)
+        found = _DASH_PLACE.match(text, pos)
+        if found:
+            head.stage = 2
+            return found.end()
+        return pos + 2 if text.startswith("- ", pos) and head.stage == 1 else -1
+    if c == "|":
+        found = _PIPE.match(text, pos)
+        return _levelled(found, text, head) if found else -1
+    if c == ":":
+        found = _TF.match(text, pos)
+        if found:
+            head.level = level_of(found.group(1))
+            head.stage = 3
+            return found.end()
+        return pos + 2 if text.startswith(": ", pos) and head.stage == 1 else -1
+    if c == ">":
+        return pos + 3 if text.startswith(">> ", pos) else -1
+    if head.stage == 1:
+        found = _WORD.match(text, pos)
+        if found:
+            return _levelled(found, text, head)
+        if c in "DIWEFC":
+            found = _LETTER.match(text, pos)
+            if found:
+                head.level = level_of(c)
+                head.stage = 2
+                return found.end()
+        found = _NAME_LEVEL.match(text, pos)
+        if found:
+            return _levelled(found, text, head)
+    elif head.stage == 2:
+        found = _FIELDS.match(text, pos)
+        if found:
+            head.host = head.host or found.group(1)
+            head.at(f"{found.group(1)}/{found.group(2)}")
+            head.stage = 3
+            return found.end()
+        found = _CODE.match(text, pos)
+        if found and (" in " in found.group() or " --" in found.group() or "." in found.group()):
+            _pairs(found.group(), head)
+            head.stage = 3
+            return found.end()
+        found = _DOTTED.match(text, pos)
+        if found:
+            head.stage = 3
+            return found.end()
+        found = _PAIRS.match(text, pos)
+        if found and "rank=" in found.group():
+            _pairs(found.group(), head)
+    return -1
+
+
+def _levelled(found: re.Match[str], text: str, head: Head) -> int:
+    head.level = level_of(found.group("level"))
+    head.stage = 2
+    end = found.end()
+    gap = found.groupdict().get("gap")
+    # Padding belongs to the level, unless it is the indentation of a traceback's frame.
+    if gap and len(gap) > 1 and text.startswith('File "', end):
+        end -= len(gap) - 1
+    return end
+
+
+def _pairs(text: str, head: Head) -> None:
+    for key, value in _PAIR.findall(text):
+        if key == "host" or key == "hostname":
+            head.host = value
+        elif value.isascii() and value.isdigit() and len(value) <= 7:
+            if key == "pid":
+                head.pid = pid_of(value)
+            elif key == "local_rank":
+                head.local_rank = int(value)
+            else:
+                head.rank = int(value)
+
+
+
+def is_stamp(text: str, pos: int) -> bool:
+    """Whether a dated stamp begins at `pos`."""
+    return _ISO.match(text, pos) is not None

@@ -1,0 +1,195 @@
+"""Takes the prefixes off a line, whatever their mixture and order.
+
+In: the text of a line. Out: where its body begins; what the prefixes say, in a `Head`.
+The first character decides which few patterns are tried; nothing is tried that cannot match there.
+"""
+
+from __future__ import annotations
+
+from diagnose.lines import loggers, writers
+from diagnose.lines.heads import Head, Prefixes
+from diagnose.lines.stamps import MONTHS
+
+MAX_PREFIXES = 8
+_WEEKDAYS = frozenset(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
+_DIGITS = frozenset("0123456789")
+_LEVEL_HEADS = ("INFO", "WARN", "ERROR", "DEBUG", "CRITICAL", "FATAL", "NOTICE", "LAUNCH")
+_FACILITY_HEADS = ("kern ", "kern:", "user ", "user:", "daemon", "syslog", "auth", "local", "cron", "mail", "lpr")
+
+
+def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
+    """Where the body of `text` begins; its leading blanks belong to it."""
+    pos = 0
+    size = len(text)
+    for _ in range(MAX_PREFIXES):
+        if pos >= size:
+            break
+        start = pos
+        c = text[pos]
+        if c == " " or c == "\t":
+            start = _past_blanks(text, pos, head)
+            if start < 0:
+                break
+            c = text[start]
+        end = _one(text, start, c, head, known)
+        if end <= start:
+            break
+        pos = end
+    if known.labelled is None and head.writer_rank is None and text:
+        known.unlabelled()
+    return pos
+
+
+def _past_blanks(text: str, pos: int, head: Head) -> int:
+    """Where a prefix may begin behind blanks, else -1: at the start of a line only stamps and padded labels do."""
+    start = pos + 1
+    limit = min(len(text), pos + 9)
+    while start < limit and text[start] in " \t":
+        start += 1
+    if start >= len(text) or text[start] in " \t":
+        return -1
+    c = text[start]
+    if head.stage:
+        # Between the parts of a logger's head blanks are padding; before the message they are the message's.
+        return start if head.stage < 3 and (c in "[-|:>" or c.isalpha()) else -1
+    if pos and start - pos > 1:
+        return -1
+    if c == "[":
+        return start if start + 1 < len(text) and text[start + 1] in _DIGITS else -1
+    return start if c in _DIGITS and start - pos <= 4 else -1
+
+
+def _one(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
+    """Where the prefix at `pos` ends, or -1."""
+    clock = known.clock
+    if c == "[":
+        return _bracket(text, pos, head, known)
+    if c in _DIGITS:
+        fourth = text[pos + 4 : pos + 5]
+        if fourth == "-" or fourth == "/":
+            end = loggers.iso(text, pos, head, clock)
+            if end > 0:
+                return end
+        third = text[pos + 2 : pos + 3]
+        if third == "/" or third == "-":
+            return loggers.day(text, pos, head, clock)
+        if third == ":" and text[pos + 5 : pos + 6] == ":" or text[pos + 10 : pos + 11] in (".", " ", "\t") or c == "1":
+            end = loggers.number(text, pos, head, clock)
+            if end > 0:
+                return end
+        if head.stage or head.writer_rank is not None:
+            return -1
+        if ":" in text[pos : pos + 6]:
+            return writers.label(text, pos, head, known)
+        return -1
+    if head.stage:
+        return _behind_stamp(text, pos, c, head, known)
+    if c.isalpha():
+        return _word(text, pos, c, head, known)
+    if c == "(":
+        return writers.ray_tag(text, pos, head)
+    if c == "<":
+        return loggers.pri(text, pos, head, clock)
+    if c == ":" and text.startswith(":::MLLOG", pos):
+        loggers.mllog(text, pos, head)
+    return -1
+
+
+def _behind_stamp(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
+    if c == "(":
+        return writers.ray_tag(text, pos, head)
+    if head.stage < 3:
+        if c == ":" and text.startswith(":::MLLOG", pos):
+            return -1
+        end = loggers.after_stamp(text, pos, head)
+        if end > 0:
+            return end
+    if not c.isalpha():
+        return -1
+    colon = text.find(":", pos, pos + 80)
+    if colon > 0 and text[colon + 1 : colon + 2] in _DIGITS:
+        return loggers.nccl(text, pos, head, known.clock)
+    if head.stage == 1 and c in "IWEFCDV" and text[pos + 1 : pos + 2] in _DIGITS:
+        return loggers.glog(text, pos, head, known.clock)
+    return -1
+
+
+def _bracket(text: str, pos: int, head: Head, known: Prefixes) -> int:
+    c = text[pos + 1 : pos + 2]
+    if c in _DIGITS or c == " ":
+        end = loggers.bracket_stamp(text, pos, head, known.clock)
+        if end > 0:
+            return end
+        if ">" in text[pos : pos + 100] and "]<std" in text[pos : pos + 100]:
+            return writers.mpi_tag(text, pos, head)
+        if c == " ":
+            return loggers.bracket_word(text, pos, head, known.clock)
+        return writers.bracket_label(text, pos, head, known)
+    if not c.isalpha():
+        return -1
+    if c in "rR":
+        end = writers.rank_tag(text, pos, head)
+        if end > 0:
+            return end
+    if head.stage == 0:
+        if c == "p":
+            end = writers.pod_tag(text, pos, head)
+            if end > 0:
+                return end
+        close = text.find("]", pos, pos + 120)
+        if close < 0:
+            return -1
+        if text[close + 1 : close + 2] == ":" or "|" in text[pos:close]:
+            end = writers.role_tag(text, pos, head)
+            if end > 0:
+                return end
+        if text.startswith("]<std", close):
+            return writers.mpi_tag(text, pos, head)
+    end = loggers.bracket_word(text, pos, head, known.clock)
+    if end < 0 and ":" in text[pos : pos + 80]:
+        return writers.host_process(text, pos, head)
+    return end
+
+
+def _word(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
+    """Prefixes that begin with a letter."""
+    clock = known.clock
+    second = text[pos + 1 : pos + 2]
+    if second in _DIGITS and c in "IWEFCDV":
+        end = loggers.glog(text, pos, head, clock)
+        if end > 0:
+            return end
+    three = text[pos : pos + 3]
+    if three in MONTHS or three in _WEEKDAYS:
+        end = loggers.syslog(text, pos, head, clock)
+        if end > 0:
+            return end
+    if "A" <= second <= "Z" and text.startswith(_LEVEL_HEADS, pos):
+        return loggers.head_level(text, pos, head, clock)
+    space = text.find(" ", pos, pos + 130)
+    if space < 0:
+        return -1
+    colon = text.find(":", pos, space)
+    if colon > 0:
+        if text[colon + 1] in _DIGITS and text[space + 1 : space + 2] == "[":
+            return loggers.nccl(text, pos, head, clock)
+        if c == "k" or c == "u" or c == "d":
+            end = loggers.facility(text, pos, head)
+            if end > 0:
+                return end
+        if colon != space - 1:
+            return -1
+    elif c == "t" and text.startswith("time=", pos):
+        return loggers.logfmt(text, pos, head, clock)
+    elif text.startswith(_FACILITY_HEADS, pos):
+        end = loggers.facility(text, pos, head)
+        if end > 0:
+            return end
+    elif text[space + 1 : space + 3] == "20" and text[space + 5 : space + 6] in ("-", "/"):
+        # `gx-01 2026-02-03 11:00:00 step`: a host before a stamp.
+        token = text[pos:space]
+        if writers.looks_like_host(token) and loggers.is_stamp(text, space + 1):
+            head.host = token
+            return space + 1
+        return -1
+    return writers.word(text, pos, head, known, space)
