@@ -1,0 +1,200 @@
+"""Checkpoints, completion and exit codes: what marks how far a job came and how it ended.
+
+In: the body of a line. Out: `Milestone`, or None. Only unambiguous wordings count as completion: what a job prints
+after an epoch, a phase or a part of itself does not end the job, and a save that is only scheduled has only started.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from diagnose.models.flow import ProgressKind
+
+# What opens the gate: a line without any of these holds no milestone.
+MILESTONE_LITERALS = ("heckpoint", "ckpt", "Ckpt", "CKPT", "aving model", "aved model", "odel saved", "esum", "estor", "Saving /",
+                      "Saved /", "train_runtime", "train metrics", "Trainer.fit", "RESULT,", "run_stop", "ompleted", "omplete,", "omplete.", "omplete!",
+                      "raining complete", "inished", "FINISHED", "uccess", "SUCCE", "COMPLETED", "Success", "raining done", "is done",
+                      "ll done", "All Done", "xit", "EXIT", "return code", "rc=", "ret_code", "|Version|", "ontinuing training",
+                      "oaded ", "program at", "erminat")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """A checkpoint's start, end or load; a completion; an exit code in `step`."""
+
+    kind: ProgressKind
+    step: int | None = None
+    checkpoint: str | None = None
+
+
+_ANY = re.IGNORECASE
+
+# Words that turn a statement into a plan, a complaint, an offer or another subject.
+_DENIED = re.compile(
+    r"\b(?:fail\w*|error|errors|unable|cannot|can't|couldn't|could not|not|no|never|without|skip\w*|will|would|should"
+    r"|may|might|disabl\w*|exception|warning|expected|retry\w*|if|when|whether|before|until|unless|gradient"
+    r"|activation|shards?|part|corrupt\w*|missing|mismatch|delet\w*|remov\w*|interval|every|waiting|use_cache|timed"
+    r"|shape)\b|Error\b",
+    _ANY,
+)
+_SAVE_STARTED = re.compile(
+    r"\b(?:(?:saving|writing|dumping|start(?:ed|ing)? saving|began saving) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt|snapshot)"
+    r"|saving (?:final |best |the |full )*model (?:weights |state )?(?:to|at)\b"
+    r"|schedul(?:ed|ing) (?:an )?async\w* (?:checkpoint )?save"
+    r"|(?:start(?:ed|ing)?|begin|initiat\w+|launch\w*|queued) (?:an? |the )?(?:async\w* )?(?:checkpoint|ckpt)(?: save| saving| upload)"
+    r"|start(?:ed|ing)?: '?save_checkpoint"
+    r"|save_checkpoint\S*\s.{0,40}\b(?:writing|saving)\b"
+    r"|checkpoint (?:save |upload )?(?:is |was )?(?:scheduled|started|queued)"
+    r"|async\w* (?:checkpoint )?(?:save|upload) (?:\w+ ){0,3}(?:scheduled|started|queued))"
+    r"|\[Torch\] Saving \S|, saving model to '",
+    _ANY,
+)
+_SAVE_COMPLETE = re.compile(
+    r"\b(?:(?:saved|wrote|written|uploaded|stored|committed) (?:[\w\-'.]+ ){0,4}?(?:checkpoint|ckpt|snapshot)"
+    r"|(?:finished|completed|done) (?:async\w* )?(?:saving|writing|uploading|committing) (?:[\w\-'.]+ ){0,4}?(?:checkpoint|ckpt|snapshot)"
+    r"|(?:checkpoint|ckpt|snapshot)\b(?: \S+){0,4}?\s*(?:was |has been |is |successfully |now |fully |save |saving |upload )*"
+    r"(?:saved|uploaded|written|committed|finali[sz]ed|completed?|ready now)\b"
+    r"|async\w* (?:checkpoint )?save\b.{0,200}\bfinali[sz]ed"
+    r"|(?:ckpt|checkpoint)=saved|save ckpt use"
+    r"|model (?:weights |state )?(?:was |has been )?saved (?:to|at|in)\b|saved (?:final |best |the )*model (?:weights )?(?:to|at|in)\b)"
+    r"|\[Torch\] Saved \S",
+    _ANY,
+)
+_SAVE_DONE_TAIL = re.compile(r"\bsaving (?:[\w\-'.]+ ){0,3}?checkpoint\b.{0,300}(?:\.\.\.|:) ?(?:done|ok|finished)\W*$", _ANY)
+_LOADED = re.compile(
+    r"\b(?:(?:loaded|restored) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)(?!s? shards)"
+    r"|(?:checkpoint|ckpt)\b(?: \S+){0,3}? (?:was |has been |is |successfully )*(?:loaded|restored)\b"
+    r"|(?:finished|done) (?:loading|restoring) (?:the |a )?checkpoint"
+    r"|resum(?:ing|ed) (?:[\w\-'.]+ ){0,3}?(?:from|at)\b:? ?(?:the )?(?:last |latest |global )?(?:checkpoint|ckpt|step|iteration|iter|epoch|/|\w+://)"
+    r"|continuing training from (?:global )?(?:step|epoch|checkpoint)|restored from\b)".replace("(?!s? shards)", ""),
+    _ANY,
+)
+_LOAD_STARTED = re.compile(r"\b(?:loading|restoring) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)\b", _ANY)
+_CHECKPOINTING = re.compile(r"(?:gradient|activation|selective|full)[ _-]checkpoint|checkpointing\b|checkpoint shards|checkpoint_utils\b", _ANY)
+_PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400})")
+_PLACE_STEP = re.compile(r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b", _ANY)
+_PATH_STEP = re.compile(r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]|epoch=\d{1,6}-step=)0*(\d{1,12})")
+
+_COMPLETED = re.compile(
+    r"\btraining (?:is |was |has |job |run |process |loop )*(?:successfully |now )?(?:completed?|finished|done|succeeded)\b"
+    r"|\b(?:finished|completed) (?:the |model |pre-?|successful )*training\b"
+    r"|\b(?:pre-?training|fine-?tuning|finetuning|evaluation|benchmark) (?:run |job )?(?:is |has |was )*(?:successfully )?(?:completed?|finished|done)\b"
+    r"|`?Trainer\.fit`? stopped: `(?:max_steps|max_epochs|max_time|max_minutes)=[^`]{1,40}` reached"
+    r"|\[after training is done\]|\bexiting program at iteration\b|'train_runtime': |\*{3,} train metrics \*{3,}"
+    r"|\bdone training\b|\bReporting training SUCCESS\b"
+    r"|\b(?:job|run|experiment|task)(?: [\w'\"./:-]{1,80})? (?:has |is |was )?(?:successfully )?(?:succeeded|completed successfully|finished successfully|completed)\W*$"
+    r"|\b(?:successfully (?:completed|finished)) (?:the |all )?(?:job|run|training|experiment|program)\b"
+    r"|\bworker group successfully finished\b|\bLocal worker group finished \((?:WorkerState\.)?SUCCEEDED\)"
+    r"|\ball (?:ranks|workers|processes|tasks) (?:have )?(?:finished|completed|exited) successfully\b"
+    r"|^(?:\d{1,5}:\s*)?RESULT,[\w ]{1,60},[^,]{0,20},\d{1,12},"
+    r"|\"key\": ?\"run_stop\".*\"status\": ?\"success\""
+    r"|\|\s*Tasks\s*\|\s*Version\s*\|\s*Filter\s*\|"
+    r"|^\W*all done\W*$|^\W*\bSuccessfully completed\.?\s*$",
+    _ANY,
+)
+_PART = re.compile(
+    r"\b(?:epochs?|phase|stage|fold|trial|tokeni[sz]er|warm-?up|round|shard|part|batch|iteration \d+ of|step \d+ of|generation"
+    r"|sub-?task|download\w*|prolog|epilog|not|before|until|if|when|once|failed|errors?|without|will|unless|after all)\b",
+    _ANY,
+)
+_EXIT = re.compile(
+    r"\b(?:exit(?:ed|s|ing)?|terminated|finished|returned|ended|stopped|return)[ :,]*(?:program )?(?:with )?(?:an? )?(?:non-?zero )?"
+    r"(?:exit[ _-]?)?(?:code|status|value|return code)s?\s*(?:of|is|was)?\s*[:=]?\s*(-?\d{1,4})\b"
+    r"|\bexit[_ -]?(?:code|status)\s*[:=]\s*(-?\d{1,4})\b"
+    r"|\b(?:finished|done|completed)\b.{0,60}?[,;:] exit (-?\d{1,4})\s*$"
+    r"|\b(?:return code|ret_code|returncode|rc|return value)\s*[:=]?\s*(-?\d{1,4})\b",
+    _ANY,
+)
+_EXIT_JOB = re.compile(
+    r"^\W*(?:exit(?:ed)?|return|rc|ret_code)\b|\b(?:job|training|train\w*|script|program|container|ranks|workers|command|process|main|srun"
+    r"|torchrun|mpirun|mpiexec|python\w*|launcher|run|finished|normal termination|all|State|deepspeed|accelerate|\w+\.(?:sh|py))\b",
+    _ANY,
+)
+_EXIT_OTHER = re.compile(
+    r"\b(?:prolog|epilog|health\w*|hook|data ?loader|worker \(?pid|nvidia-smi|check|sidecar|init|server|ssh|subprocess|trial"
+    r"|compile\w*|make|pip|git|exitcode|download\w*|nccl-test\w*|if|when|until)\b",
+    _ANY,
+)
+_SEFF = re.compile(r"^\s*State: ([A-Z_]{4,20})(?: by \d+)? \(exit code (\d{1,3})\)")
+_RECORD = re.compile(r"\bJobState=([A-Z_]{4,20})\b.*\bExitCode=(\d{1,3}):(\d{1,3})\b")
+_PROCESS_OK = re.compile(r"\bProcess \d{1,9} exits successfully")
+
+
+def read_milestone(body: str) -> Milestone | None:
+    """The checkpoint, completion or exit code that a line's body states, if any."""
+    return _completed(body) or _exit(body) or _checkpoint(body)
+
+
+def load_started(body: str) -> Milestone | None:
+    """A load that has only begun: no progress yet, but it names what a later `finished loading` does not."""
+    if _LOAD_STARTED.search(body) is None or _CHECKPOINTING.search(body):
+        return None
+    return _placed("checkpoint_loaded", body)
+
+
+def _checkpoint(body: str) -> Milestone | None:
+    """A checkpoint's start, end or load."""
+    if _CHECKPOINTING.search(body) is not None:
+        return None
+    kind: ProgressKind
+    if (match := _SAVE_DONE_TAIL.search(body)) is not None or (match := _SAVE_COMPLETE.search(body)) is not None:
+        kind = "checkpoint_complete"
+    elif (match := _SAVE_STARTED.search(body)) is not None:
+        kind = "checkpoint_started"
+    elif (match := _LOADED.search(body)) is not None:
+        kind = "checkpoint_loaded"
+    else:
+        return None
+    if _DENIED.search(_without_paths(body)) is not None:
+        return None
+    return _placed(kind, body)
+
+
+def _placed(kind: ProgressKind, body: str) -> Milestone:
+    """The milestone with the path or step that the line names."""
+    path = _PATH.search(body)
+    place = path[1].rstrip(".:") if path is not None else None
+    match = _PLACE_STEP.search(body)
+    if match is None and path is not None:
+        match = _PATH_STEP.search(path[1])
+    if match is None:
+        match = _PATH_STEP.search(body)
+    step = int(match[1]) if match is not None else None
+    return Milestone(kind, step, place or (f"step {step}" if step is not None else None))
+
+
+def _without_paths(body: str) -> str:
+    return _PATH.sub(" ", body)
+
+
+def _completed(body: str) -> Milestone | None:
+    """An unmistakable end of the work."""
+    match = _COMPLETED.search(body)
+    if match is None:
+        return None
+    if "train_runtime" in match[0] or "run_stop" in match[0] or "Tasks" in match[0] or "[after" in match[0]:
+        return Milestone("completed")
+    around = body[max(0, match.start() - 60) : match.start()] + " | " + body[match.end() : match.end() + 40]
+    return None if _PART.search(around) is not None else Milestone("completed")
+
+
+def _exit(body: str) -> Milestone | None:
+    """The exit code of the job or of one of its processes; 0 only where it is plainly the job's."""
+    if (match := _SEFF.match(body)) is not None:
+        return Milestone("exit", int(match[2]) or int(match[1] != "COMPLETED"))
+    if (match := _RECORD.search(body)) is not None:
+        if match[1] not in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"}:
+            return None
+        return Milestone("exit", int(match[2]) or 128 * bool(int(match[3])) + int(match[3]) or int(match[1] != "COMPLETED"))
+    if _PROCESS_OK.search(body) is not None:
+        return Milestone("exit", 0)
+    match = _EXIT.search(body)
+    if match is None:
+        return None
+    code = int(next(group for group in match.groups() if group is not None))
+    if _EXIT_OTHER.search(body) is not None:
+        return None
+    if code == 0 and _EXIT_JOB.search(body) is None:
+        return None
+    return Milestone("exit", code)
