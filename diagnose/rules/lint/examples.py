@@ -1,0 +1,121 @@
+"""Checks of a diagnosis rule's examples, run through the engine.
+
+In: rules. Out: problems `signature-example`, `signature-captures`, `positive-example`, `negative-example`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from diagnose.errors import Problem
+from diagnose.models.report import Scalar
+from diagnose.models.rule import DiagnosisRule, PositiveExample
+from diagnose.rules.captures import typed
+from diagnose.rules.lint.base import Check, Rule
+from diagnose.rules.lint.patterns import compiled
+from diagnose.rules.lint.runner import run_example
+from diagnose.rules.lint.texts import split_sources, whole_texts
+
+
+class SignaturesShown(Check):
+    """Every signature is matched by a positive example that says which lines it finds."""
+
+    name = "signature-example"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        if isinstance(rule, DiagnosisRule):
+            for name in rule.signatures:
+                shown = [example for example in rule.examples.positive if _matches(rule, name, example)]
+                if not any(example.expect.lines for example in shown):
+                    message = "no positive example shows this signature with its lines"
+                    yield self.problem(rule, f"signatures.{name}", message)
+
+
+class CapturesShown(Check):
+    """A signature that captures something has an example that says what."""
+
+    name = "signature-captures"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        if not isinstance(rule, DiagnosisRule):
+            return
+        for name, signature in rule.signatures.items():
+            found = compiled(signature.pattern)
+            if isinstance(found, str) or not found.groupindex:
+                continue
+            shown = [example for example in rule.examples.positive if _matches(rule, name, example)]
+            if shown and not any(set(found.groupindex) & set(example.expect.captures) for example in shown):
+                message = f"no example states what it captures ({', '.join(found.groupindex)})"
+                yield self.problem(rule, f"signatures.{name}", message)
+
+
+class PositivesMatch(Check):
+    """Each positive example is found at exactly its lines, with at least its captures."""
+
+    name = "positive-example"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        if not isinstance(rule, DiagnosisRule) or not _runnable(rule):
+            return
+        if not rule.examples.positive:
+            yield self.problem(rule, "examples.positive", "needs at least one positive example")
+        for index, example in enumerate(rule.examples.positive):
+            where = f"examples.positive[{index}]"
+            result = run_example(self.context.rule_set, rule, example.log, example.source)
+            if not result.matched:
+                yield self.problem(rule, f"{where}.log", "the rule does not match this example")
+                continue
+            if tuple(sorted(result.lines)) != tuple(sorted(example.expect.lines)):
+                message = f"matches at lines {list(result.lines)}, not {list(example.expect.lines)}"
+                yield self.problem(rule, f"{where}.expect.lines", message)
+            for name, wanted in example.expect.captures.items():
+                got = result.captures.get(name)
+                if not same_value(name, got, wanted, rule):
+                    message = f"is {got!r}, not {wanted!r}" if name in result.captures else "is not captured"
+                    yield self.problem(rule, f"{where}.expect.captures.{name}", message)
+
+
+class NegativesDoNotMatch(Check):
+    """There is a negative example with its reason, and none of them matches."""
+
+    name = "negative-example"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        if not isinstance(rule, DiagnosisRule) or not _runnable(rule):
+            return
+        if not rule.examples.negative:
+            yield self.problem(rule, "examples.negative", "needs at least one negative example: what looks like it and is not")
+        for index, example in enumerate(rule.examples.negative):
+            where = f"examples.negative[{index}]"
+            if not example.why.strip():
+                yield self.problem(rule, f"{where}.why", "says nothing; say why one might take it for a match")
+            result = run_example(self.context.rule_set, rule, example.log, example.source)
+            if result.matched:
+                yield self.problem(rule, f"{where}.log", f"the rule matches it at lines {list(result.lines)}")
+
+
+def same_value(name: str, got: object, wanted: Scalar, rule: DiagnosisRule) -> bool:
+    """Whether a captured value is the expected one, once both are read as the capture's type."""
+    if got == wanted and type(got) is type(wanted):
+        return True
+    if got is None:
+        return False
+    kind = rule.captures.get(name)
+    return typed(name, str(got), kind) == typed(name, str(wanted), kind) or str(got) == str(wanted)
+
+
+def _runnable(rule: DiagnosisRule) -> bool:
+    """Whether all patterns compile; if not, that is problem enough."""
+    return all(not isinstance(compiled(signature.pattern), str) for signature in rule.signatures.values())
+
+
+def _matches(rule: DiagnosisRule, name: str, example: PositiveExample) -> bool:
+    """Whether a signature is found in an example: in a line, or in all that one source says."""
+    signature = rule.signatures[name]
+    pattern = compiled(signature.pattern)
+    if isinstance(pattern, str):
+        return True
+    texts: list[str] = [line for _, line in split_sources(example.log, example.source)]
+    whole: Mapping[object, str] = whole_texts(example.log, example.source)  # type: ignore[assignment]
+    texts += whole.values()
+    return any(any(word in text for word in signature.keywords) and pattern.search(text, timeout=1) for text in texts)

@@ -1,0 +1,156 @@
+"""Checks of patterns: they compile everywhere, mean the same everywhere, match something, and have names that fit.
+
+In: rules. Out: problems `pattern`, `re2`, `empty-match`, `captures`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+
+import regex
+
+from diagnose.errors import Problem
+from diagnose.models.rule import DiagnosisRule
+from diagnose.rules.captures import RESERVED
+from diagnose.rules.lint.base import Check, Rule, place, signatures
+from diagnose.rules.prove import unsafe_constructs
+
+_NAME = re.compile(r"\{(\w+)\}")
+# What the engine adds to the captures of a rule by itself.
+_GIVEN = frozenset({*RESERVED, "absent", "exception", "message", "file", "title", "table_action"})
+
+
+@cache
+def re2_module() -> ModuleType | None:
+    """RE2, where it is installed."""
+    try:
+        import re2
+    except ImportError:
+        return None
+    return re2  # type: ignore[no-any-return]
+
+
+def re2_refuses(pattern: str) -> str | None:
+    """Why RE2 does not take a pattern; None when it does or is not there."""
+    re2 = re2_module()
+    if re2 is None:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "refused"
+        return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+    return None
+
+
+@cache
+def compiled(pattern: str) -> regex.Pattern[str] | str:
+    """The pattern as the engine compiles it, or why it does not compile."""
+    try:
+        return regex.compile(pattern, regex.ASCII)
+    except (regex.error, RecursionError, OverflowError, ValueError) as error:
+        return str(error)
+
+
+def patterns(rule: Rule) -> Iterator[tuple[str, str]]:
+    """Every pattern of a rule as (dotted place, pattern): signatures, a filter's own, what it yields."""
+    for where, _, pattern in signatures(rule):
+        yield place(where, "pattern"), pattern
+    if not isinstance(rule, DiagnosisRule) and rule.yields is not None:
+        for name, pattern in rule.yields.progress.items():
+            yield f"yields.progress.{name}", pattern
+
+
+class PatternCompiles(Check):
+    """Every pattern compiles in `regex`."""
+
+    name = "pattern"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        for where, pattern in patterns(rule):
+            found = compiled(pattern)
+            if isinstance(found, str):
+                yield self.problem(rule, where, f"does not compile: {found}")
+
+
+class PatternIsSafe(Check):
+    """Every pattern is one that RE2 takes, so that none can hang, and that all engines read alike."""
+
+    name = "re2"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        for where, pattern in patterns(rule):
+            if isinstance(compiled(pattern), str):
+                continue
+            if found := unsafe_constructs(pattern):
+                yield self.problem(rule, where, f"uses {', '.join(found)}; not allowed, write it without")
+            elif reason := re2_refuses(pattern):
+                yield self.problem(rule, where, f"RE2 refuses it: {reason}")
+            elif not isinstance(rule, DiagnosisRule) and not pattern.isascii():
+                yield self.problem(rule, where, "a filter judges bytes: write ASCII only, `.` for the rest")
+
+
+class PatternMatchesSomething(Check):
+    """No pattern matches the empty text."""
+
+    name = "empty-match"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        for where, pattern in patterns(rule):
+            found = compiled(pattern)
+            if not isinstance(found, str) and found.search(""):
+                yield self.problem(rule, where, "matches the empty text, and so everything")
+
+
+class NamesExist(Check):
+    """Declared captures are groups, and whatever refers to a capture refers to one that exists."""
+
+    name = "captures"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        if not isinstance(rule, DiagnosisRule):
+            if rule.yields is not None:
+                for name, pattern in rule.yields.progress.items():
+                    found = compiled(pattern)
+                    if not isinstance(found, str) and name not in found.groupindex:
+                        yield self.problem(rule, f"yields.progress.{name}", f"has no group (?P<{name}>...)")
+            return
+        groups: set[str] = set()
+        for _, _, pattern in signatures(rule):
+            found = compiled(pattern)
+            if not isinstance(found, str):
+                groups |= set(found.groupindex)
+        for name in rule.captures:
+            if name not in groups and name not in RESERVED:
+                yield self.problem(rule, f"captures.{name}", f"no signature has a group (?P<{name}>...)")
+        known = groups | _GIVEN | set(rule.collect)
+        if rule.lookup is not None:
+            table = self.context.rule_set.tables.get(rule.lookup.table)
+            for row in table.rows.values() if table else ():
+                known |= set(row.columns)
+        for where, name in _references(rule):
+            if name not in known:
+                yield self.problem(rule, where, f"{name!r} is no capture; known are {', '.join(sorted(known))}")
+
+
+def _references(rule: DiagnosisRule) -> Iterator[tuple[str, str]]:
+    """Every mention of a capture's name as (dotted place, name)."""
+    for name, source in rule.collect.items():
+        yield f"collect.{name}", source
+    for index, name in enumerate(rule.match.join):
+        yield f"match.join[{index}]", name
+    if rule.absent is not None:
+        yield "absent.group", rule.absent.group
+    if rule.lookup is not None:
+        yield "lookup.key", rule.lookup.key
+    texts = [("verdict.cause", rule.verdict.cause), ("verdict.hint", rule.verdict.hint)]
+    texts += [(f"verdict.culprit.{kind}", text) for kind, text in rule.verdict.culprit.items()]
+    texts += [(f"verdict.checks[{index}]", text) for index, text in enumerate(rule.verdict.checks)]
+    for where, text in texts:
+        for name in _NAME.findall(text):
+            yield where, name

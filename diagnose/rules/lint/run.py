@@ -1,0 +1,122 @@
+"""Runs all checks over a rule set.
+
+In: directories or a rule set. Out: problems in order of file and line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from diagnose.errors import Problem
+from diagnose.models.rule import RuleSet
+from diagnose.rules.lint.base import Check, Context, log_files
+from diagnose.rules.lint.edges import CyclesDirected, EdgesKnown, NothingExplainsItself, SymptomsExplained
+from diagnose.rules.lint.examples import CapturesShown, NegativesDoNotMatch, PositivesMatch, SignaturesShown
+from diagnose.rules.lint.identity import (
+    DatesMakeSense,
+    FolderFits,
+    IdIsStem,
+    IdNeverReused,
+    ReferencesGiven,
+    RelatedKnown,
+    TagsKnown,
+)
+from diagnose.rules.lint.keywords import KeywordsLongEnough, KeywordsNeeded
+from diagnose.rules.lint.patterns import NamesExist, PatternCompiles, PatternIsSafe, PatternMatchesSomething
+from diagnose.rules.lint.timing import FastOnHostileLines
+from diagnose.rules.load import read_rules
+from diagnose.rules.tree import shipped_rules, shown
+
+CHECKS: Final[tuple[type[Check], ...]] = (
+    IdIsStem,
+    IdNeverReused,
+    TagsKnown,
+    FolderFits,
+    ReferencesGiven,
+    DatesMakeSense,
+    RelatedKnown,
+    PatternCompiles,
+    PatternIsSafe,
+    PatternMatchesSomething,
+    NamesExist,
+    KeywordsLongEnough,
+    KeywordsNeeded,
+    SignaturesShown,
+    CapturesShown,
+    PositivesMatch,
+    NegativesDoNotMatch,
+    FastOnHostileLines,
+    EdgesKnown,
+    SymptomsExplained,
+    NothingExplainsItself,
+    CyclesDirected,
+)
+
+
+def lint_rules(context: Context, checks: Sequence[type[Check]] = CHECKS) -> list[Problem]:
+    """Run checks over a rule set that has been read."""
+    found: list[Problem] = []
+    for kind in checks:
+        check = kind(context)
+        for rule in context.rules:
+            found += check.validate(rule)
+        found += check.finalize()
+    return found
+
+
+def lint(dirs: Sequence[str] = (), *, shipped: str | None = None) -> list[Problem]:
+    """Lint the shipped rules and site directories together; problems in order of file and line."""
+    root = shipped or shipped_rules()
+    rule_set, problems = read_rules(dirs, shipped=root)
+    context = context_of(rule_set, (root, *dirs))
+    return _ordered([*problems, *lint_rules(context)])
+
+
+def lint_paths(paths: Sequence[str]) -> list[Problem]:
+    """Lint files or directories: those below the shipped rules in place, others as site directories."""
+    root = os.path.realpath(shipped_rules())
+    own: list[str] = []
+    dirs: list[str] = []
+    for path in paths:
+        full = os.path.realpath(path)
+        if full == root or full.startswith(root + os.sep):
+            own.append(full)
+        else:
+            directory = full if os.path.isdir(full) else os.path.dirname(full)
+            own.append(full)
+            if directory not in dirs:
+                dirs.append(directory)
+    problems = lint(dirs)
+    if not own:
+        return problems
+    return [
+        problem
+        for problem in problems
+        if any(f"{os.path.realpath(problem.path)}{os.sep}".startswith(path.rstrip(os.sep) + os.sep) for path in own)
+    ]
+
+
+def context_of(rule_set: RuleSet, roots: Sequence[str]) -> Context:
+    """A rule set with what lies beside it: retired ids, and in a checkout the healthy logs."""
+    deprecated: dict[str, str] = {}
+    for root in roots:
+        for path in log_names(os.path.join(root, "deprecated")):
+            deprecated[os.path.basename(path).removesuffix(".yml")] = shown(path)
+    fixtures = os.path.join(os.path.dirname(os.path.abspath(roots[0])), "tests", "fixtures")
+    return Context(rule_set, deprecated=deprecated, healthy=log_files(os.path.join(fixtures, "healthy")))
+
+
+def log_names(folder: str) -> list[str]:
+    """The rule files below a directory."""
+    return [
+        os.path.join(where, name)
+        for where, _, names in os.walk(folder)
+        for name in sorted(names)
+        if name.endswith(".yml")
+    ]
+
+
+def _ordered(problems: Sequence[Problem]) -> list[Problem]:
+    return sorted(dict.fromkeys(problems), key=lambda problem: (problem.path, problem.line or 0, problem.check))

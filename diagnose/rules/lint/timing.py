@@ -1,0 +1,103 @@
+"""Checks of time: no pattern is slow on a hostile line.
+
+In: rules. Out: problems `time`. Hostile are a rule's own examples repeated and cut short to 64 KiB, so that matches
+begin again and again and fail late, and long runs of one character.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import regex
+
+from diagnose.compress.prefix import expand
+from diagnose.errors import Problem
+from diagnose.models.rule import DiagnosisRule
+from diagnose.rules.lint.base import Check, Rule, place, signatures
+from diagnose.rules.lint.patterns import compiled
+from diagnose.rules.lint.texts import example_texts
+
+LINE: Final = 64 * 1024
+SECONDS: Final = 0.005
+_RUNS: Final = ("x", "0", " ", "[", "a.b/", "\t", "0000:")
+_EXAMPLES: Final = 4
+
+
+class FastOnHostileLines(Check):
+    """Each pattern ends within 5 ms on each hostile line; the best of several tries counts, machines being busy."""
+
+    name = "time"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        texts = list(dict.fromkeys(example_texts(rule)))[:12]
+        for where, keywords, pattern in signatures(rule):
+            found = compiled(pattern)
+            if isinstance(found, str):
+                continue
+            for kind, text in hostile_lines(found, keywords, texts, whole=not isinstance(rule, DiagnosisRule)):
+                seconds = self._seconds(rule, found, text)
+                if seconds > SECONDS:
+                    took = f"{seconds * 1000:.0f} ms" if seconds < _PATIENCE else f"over {_PATIENCE * 1000:.0f} ms"
+                    message = (
+                        f"takes {took} on a 64 KiB line of {kind}, more than {SECONDS * 1000:.0f}; "
+                        "bound the gaps (`.{0,200}` or `[^]]{0,99}` in place of `.*`) or anchor the start"
+                    )
+                    yield self.problem(rule, place(where, "pattern"), message)
+                    break
+
+    def _seconds(self, rule: Rule, pattern: regex.Pattern[str], text: str) -> float:
+        if isinstance(rule, DiagnosisRule):
+            return _best(pattern, text, whole=False)
+        try:
+            raw = regex.compile(expand(rule.pattern))
+        except (regex.error, UnicodeEncodeError):
+            return 0.0
+        return _best(raw, text.encode(), whole=True)
+
+
+_PATIENCE: Final = 0.25
+
+
+def _best(pattern: regex.Pattern[str] | regex.Pattern[bytes], text: str | bytes, *, whole: bool) -> float:
+    """The shortest of up to five runs, in seconds; a run over the time-out counts as that."""
+    best = _PATIENCE
+    search = pattern.fullmatch if whole else pattern.search
+    for _ in range(5):
+        start = time.perf_counter()
+        try:
+            search(text, timeout=_PATIENCE)  # type: ignore[arg-type] # str with str, bytes with bytes
+        except TimeoutError:
+            return _PATIENCE
+        best = min(best, time.perf_counter() - start)
+        if best <= SECONDS:
+            break
+    return best
+
+
+def hostile_lines(
+    pattern: regex.Pattern[str], keywords: tuple[str, ...], texts: list[str], *, whole: bool
+) -> Iterator[tuple[str, str]]:
+    """Hostile lines of one pattern as (what it is made of, line)."""
+    for run in _RUNS:
+        yield f"{run!r}", _fill(run)
+    for keyword in keywords[:_EXAMPLES]:
+        yield f"{keyword!r}", _fill(keyword + " ")
+    used = 0
+    for text in texts:
+        match = pattern.fullmatch(text, timeout=1) if whole else pattern.search(text, timeout=1)
+        if not match or not match.group() or used >= _EXAMPLES:
+            continue
+        used += 1
+        body = match.group().replace("\n", " ")
+        cut = body[: max(1, len(body) - 3)]
+        yield "its example, cut short and repeated", _fill(cut + " ")
+        yield "its example, cut in half and repeated", _fill(body[: max(1, len(body) // 2)] + " ")
+        yield "its example, begun and then endless", body[: max(1, len(body) // 2)] + _fill("x 0")
+        if whole:
+            yield "its example, repeated", _fill(body)
+
+
+def _fill(piece: str) -> str:
+    return (piece * (LINE // len(piece) + 1))[:LINE]
