@@ -1,0 +1,312 @@
+"""Everything that will be read for one job.
+
+In: paths as typed and standard input. Out: a `SourceSet`: inputs that open when asked, with what their names say, and
+in words what is not read. Errors: `SourceError` when nothing at all can be read.
+"""
+
+# Paths are texts of any bytes here, and pathlib would normalise what people typed.
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from diagnose.errors import SourceError
+from diagnose.models import Input, SourceKind, SourceSet
+from diagnose.settings import Limits
+from diagnose.sources.archives import is_tar, is_zip, tar_members, zip_members
+from diagnose.sources.names import facts_of
+from diagnose.sources.printable import natural_key, printable
+from diagnose.sources.settle import Named, settle
+from diagnose.sources.sniff import content_of
+from diagnose.sources.streams import (
+    HEAD_BYTES,
+    Budget,
+    ByteStream,
+    Decompressed,
+    Once,
+    Origin,
+    Spool,
+    codec_of,
+    file_origin,
+    read_error,
+    read_head,
+)
+from diagnose.sources.text import utf8_blocks, why_binary
+from diagnose.sources.walk import Found, Left, Role, find
+
+# A kernel log is believed by a name that could mean something else if this share of its lines looks like one.
+_SOME_KERNEL = 0.2
+# Zip files that are something else: what PyTorch, NumPy and Java make of the format.
+_ZIP_NO_ARCHIVE = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".whl", ".jar", ".egg", ".model", ".keras", ".docx", ".xlsx")
+
+
+def collect(
+    paths: Sequence[str],
+    *,
+    kernel_logs: Sequence[str] = (),
+    scheduler_records: Sequence[str] = (),
+    stdin: BinaryIO | None = None,
+    limits: Limits,
+) -> SourceSet:
+    """Return what is to be read: files, globs, folders, archives, and standard input for `-`.
+
+    The set does not depend on the order of arguments; a file given twice is read once. Raises `SourceError` when
+    nothing can be read; what cannot be read among good files is listed in `not_read`.
+    """
+    left = Left()
+    arguments: list[tuple[str, Role]] = [(os.fspath(path), "job") for path in paths]
+    arguments += [(os.fspath(path), "kernel") for path in kernel_logs]
+    arguments += [(os.fspath(path), "scheduler") for path in scheduler_records]
+    if not arguments:
+        raise SourceError("no input: give log files or folders, or - for standard input")
+    collector = _Collector(limits, left)
+    for found in find(arguments, limits, left):
+        collector.file(found, stdin)
+    if not collector.readable:
+        said = "\n".join(f"  {sentence}" for sentence in left.sentences())
+        raise SourceError(
+            "nothing to read"
+            + (f":\n{said}\n" if said else "; ")
+            + "give the job's log files or the folder they are in"
+        )
+    sources = settle([readable.named for readable in collector.readable])
+    inputs = tuple(
+        Input(source, readable.blocks, readable.size)
+        for source, readable in zip(sources, collector.readable, strict=True)
+    )
+    return SourceSet(inputs, left.sentences())
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    named: Named
+    blocks: Callable[[], Iterator[bytes]]
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Bytes on their way to becoming an input: below how many archives and compressions they lie."""
+
+    name: str
+    path: str
+    origin: Origin
+    role: Role
+    named: bool
+    size: int | None
+    archives: int = 0
+    layers: int = 0
+
+
+class _Collector:
+    def __init__(self, limits: Limits, left: Left) -> None:
+        self.readable: list[_Readable] = []
+        self._limits = limits
+        self._left = left
+        self._budget = Budget(limits)
+        self._spool = Spool()
+
+    def file(self, found: Found, stdin: BinaryIO | None) -> None:
+        """Add the inputs of one file; what cannot be read is recorded."""
+        try:
+            file = (found.path, found.name, found.size or 0)
+            origin = self._pipe(found, stdin) if found.pipe else file_origin(*file)
+            path = "" if found.pipe else found.path
+            self._add(_Candidate(found.name, path, origin, found.role, found.named, found.size))
+        except SourceError as error:
+            self._left.add_error(error)
+
+    def _pipe(self, found: Found, stdin: BinaryIO | None) -> Origin:
+        if found.name == "-":
+            if stdin is None:
+                raise SourceError("-: there is no standard input; give a file")
+            file = stdin
+        else:
+            try:
+                file = open(found.path, "rb", buffering=0)  # noqa: SIM115 - read later, closed when it is no more needed
+            except (OSError, ValueError) as error:
+                raise read_error(found.name, error) from error
+        once = Once(file, found.name, self._limits)
+        head = once.peek(HEAD_BYTES)
+        if codec_of(head) or is_zip(head) or is_tar(head):
+            # Packed bytes must be read more than once; text goes straight through.
+            origin = self._spool.store(once, found.name)
+            if origin is None:
+                raise SourceError(f"{found.name}: too large to unpack from a pipe; save it to a file and give that")
+            return origin
+        return Origin(lambda: _Peeked(once, head), None)
+
+    def _add(self, candidate: _Candidate) -> None:
+        head, error = self._head(candidate.origin)
+        if error is not None and not head:
+            raise error
+        codec = codec_of(head)
+        if codec is not None:
+            if candidate.layers >= self._limits.archive_depth:
+                self._left.add(
+                    candidate.name, f"compressed more than {self._limits.archive_depth} times over; not read"
+                )
+                return
+            origin, name, budget = candidate.origin, candidate.name, self._budget
+            unpacked = Origin(lambda: Decompressed(origin.open(), codec, name, budget))
+            self._add(_deeper(candidate, unpacked, layers=candidate.layers + 1))
+        elif is_tar(head) or is_zip(head):
+            self._archive(candidate, head)
+        else:
+            self._text(candidate, head)
+
+    def _head(self, origin: Origin) -> tuple[bytes, SourceError | None]:
+        stream = origin.open()
+        if isinstance(stream, _Peeked):
+            return stream.head, None
+        try:
+            return read_head(stream)
+        finally:
+            stream.close()
+
+    def _archive(self, candidate: _Candidate, head: bytes) -> None:
+        name = candidate.name
+        if candidate.archives >= self._limits.archive_depth:
+            self._left.add(name, f"an archive more than {self._limits.archive_depth} archives deep; unpack it")
+            return
+        if is_tar(head):
+            members = tar_members(candidate.origin, name, self._limits, self._spool)
+        elif name.lower().endswith(_ZIP_NO_ARCHIVE):
+            self._left.add(name, "not a log: weights, data or a package")
+            return
+        else:
+            origin = candidate.origin
+            if origin.at is None:
+                stream = origin.open()
+                try:
+                    origin = self._spool.store(stream, name) or origin
+                finally:
+                    stream.close()
+            members = zip_members(origin, name, self._limits, self._budget)
+        inside: list[_Candidate] = []
+        try:
+            for member in members:
+                if len(inside) + len(self.readable) >= self._limits.files:
+                    self._left.add(name, f"more than {self._limits.files} files; the rest was not read")
+                    break
+                path = f"{candidate.path or name}!{member.name}"
+                shown = f"{name}!{printable(member.name.removeprefix('./'))}"
+                if member.why_not is not None:
+                    self._left.add(shown, member.why_not)
+                    continue
+                inside.append(
+                    _Candidate(
+                        shown,
+                        path,
+                        member.origin,
+                        candidate.role,
+                        named=False,
+                        size=member.origin.size,
+                        archives=candidate.archives + 1,
+                    )
+                )
+        except SourceError as error:
+            self._left.add_error(error)
+        for member_candidate in sorted(inside, key=lambda member: natural_key(member.name)):
+            try:
+                self._add(member_candidate)
+            except SourceError as error:
+                self._left.add_error(error)
+
+    def _text(self, candidate: _Candidate, head: bytes) -> None:
+        if why := why_binary(head, candidate.name):
+            self._left.add(candidate.name, f"not read: {why}")
+            return
+        text = b"".join(utf8_blocks(_Head(head), head, HEAD_BYTES))[: HEAD_BYTES * 2]
+        content = content_of(text)
+        facts = facts_of(candidate.path or candidate.name)
+        kind = _kind(candidate.role, facts.kind, facts.kind_guess, content.kind, content.kernel_share)
+        if not candidate.named and kind == "job" and _is_settings(candidate.name, settings=content.settings):
+            self._left.add(candidate.name, "by its content settings, not a log; name the file to read it")
+            return
+        origin, block_bytes = candidate.origin, self._limits.block_bytes
+        self.readable.append(
+            _Readable(
+                Named(candidate.name, kind, facts, text, content.host if kind == "kernel" else None),
+                lambda: _blocks(origin, head, block_bytes),
+                candidate.size,
+            )
+        )
+
+
+def _kind(
+    role: Role, by_name: SourceKind | None, guess: SourceKind | None, by_content: SourceKind | None, share: float
+) -> SourceKind:
+    if role != "job":
+        return role
+    if by_content is not None:
+        return by_content
+    if by_name is not None:
+        return by_name
+    if guess == "kernel" and share >= _SOME_KERNEL:
+        return "kernel"
+    return "job"
+
+
+def _is_settings(name: str, *, settings: bool) -> bool:
+    base = name.lower().rpartition("/")[2].rpartition("!")[2]
+    if base.endswith((".yaml", ".yml")):
+        return True
+    return settings and base.endswith(".json") and "error" not in base
+
+
+def _deeper(candidate: _Candidate, origin: Origin, layers: int) -> _Candidate:
+    return _Candidate(
+        candidate.name,
+        candidate.path,
+        origin,
+        candidate.role,
+        candidate.named,
+        candidate.size,
+        candidate.archives,
+        layers,
+    )
+
+
+def _blocks(origin: Origin, head: bytes, block_bytes: int) -> Iterator[bytes]:
+    stream = origin.open()
+    try:
+        yield from utf8_blocks(stream, head, block_bytes)
+    finally:
+        stream.close()
+
+
+class _Head:
+    """The head as a stream of its own."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+
+    def read(self, size: int, /) -> bytes:
+        data, self._head = self._head[:size], self._head[size:]
+        return data
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class _Peeked:
+    """A pipe whose head is known and not taken: what is opened to look at it stays unread."""
+
+    def __init__(self, once: Once, head: bytes) -> None:
+        self.head = head
+        self._once = once
+        self._stream: ByteStream | None = None
+
+    def read(self, size: int, /) -> bytes:
+        if self._stream is None:
+            self._stream = self._once.open()
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if self._stream is not None:
+            self._stream.close()

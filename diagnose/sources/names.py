@@ -1,0 +1,248 @@
+"""What the name of a file says of it: kind, host, rank, local rank, attempt, stream.
+
+In: a path (archive members with `!`). Out: `NameFacts`, some of them guesses that only a look at all files can settle
+(`settle.py`). The table `FILE_NAMES` is read from the top, the first entry that matches the stem decides.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from diagnose.models import SourceKind
+
+Stream = Literal["stdout", "stderr"]
+
+
+@dataclass(frozen=True, slots=True)
+class NameFacts:
+    """What one path says. Ranks and attempts are 0-based.
+
+    `task` is a number that is a rank only if it belongs to a set that looks like ranks; `group` names that set.
+    `host_guesses` are texts that look like host names, the likeliest first. `kind_guess` needs the content's word.
+    `out` marks the extension `.out`, which means stdout only beside an `.err`.
+    """
+
+    kind: SourceKind | None = None
+    kind_guess: SourceKind | None = None
+    host: str | None = None
+    host_guesses: tuple[str, ...] = ()
+    rank: int | None = None
+    local_rank: int | None = None
+    task: int | None = None
+    group: str = ""
+    attempt: int | None = None
+    stream: Stream | None = None
+    out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """An entry of the table: a pattern of the whole stem. Its groups are the fields they are named after."""
+
+    pattern: re.Pattern[str]
+    kind: SourceKind | None = None
+    kind_guess: SourceKind | None = None
+
+
+def _name(pattern: str, kind: SourceKind | None = None, *, guess: SourceKind | None = None) -> _Name:
+    return _Name(re.compile(pattern, re.IGNORECASE | re.ASCII), kind, guess)
+
+
+_HOST = r"(?P<host>[a-z][a-z0-9-]{0,60}[0-9])"
+_DOMAIN = r"(?:\.[a-z][a-z0-9.-]{0,80})?"
+_NUMBER = r"0{0,8}[0-9]{1,6}"
+_RANK = rf"(?:global)?[_-]?rank[._=-]?(?P<rank>{_NUMBER})"
+_LOCAL = rf"local[_-]?rank[._=-]?(?P<local_rank>{_NUMBER})"
+# Surely of the kernel, and likely so.
+_KERNEL = r"(?:kernel|kern|dmesg|vmcore-dmesg|kmsg)"
+_SYSTEM = r"(?:console|messages|syslog|journal|journalctl|sol|serial)"
+# What schedulers write between a job's id and the rest.
+_JOB = r"(?:.{0,120}[._-])?[0-9]{4,12}"
+
+FILE_NAMES: tuple[_Name, ...] = (
+    # Kernel and system logs, of a host or of whichever.
+    _name(rf"{_HOST}{_DOMAIN}[._-]{_KERNEL}(?:[._-].{{0,40}})?", "kernel"),
+    _name(rf"(?:var[._-]log[._-])?{_KERNEL}[._-]{_HOST}{_DOMAIN}", "kernel"),
+    _name(rf"(?:var[._-]log[._-])?{_KERNEL}(?:[._-][0-9T.:_-]{{1,30}})?", "kernel"),
+    _name(rf"{_HOST}{_DOMAIN}[._-]{_SYSTEM}(?:[._-].{{0,40}})?", guess="kernel"),
+    _name(rf"(?:var[._-]log[._-])?{_SYSTEM}[._-]{_HOST}{_DOMAIN}", guess="kernel"),
+    _name(rf"(?:var[._-]log[._-])?{_SYSTEM}(?:[._-][0-9T.:_-]{{1,30}})?", guess="kernel"),
+    # Schedulers.
+    _name(
+        r"(?:.{0,60}[._-])?(?:sacct|scontrol|squeue|sinfo|sstat|slurmctld|slurmd)(?:[._-].{0,60})?", guess="scheduler"
+    ),
+    _name(r"(?:.{0,60}[._-])?(?:kubectl|describe|events?|pod|podspec)(?:[._-].{0,60})?", guess="scheduler"),
+    # Dumps.
+    _name(rf"(?:comm_lib_trace|nccl_trace|fr_trace|flight_recorder)[._-]?(?:rank)?[._-]?(?P<rank>{_NUMBER})", "dump"),
+    _name(r"(?:comm_lib_trace|nccl_trace|fr_trace|flight_recorder)(?:[._-].{0,60})?", "dump"),
+    _name(rf"(?:py-?spy|stacks?|stack_?trace|gdb|cuda-?gdb)(?:[._-].{{0,60}})?[._-]{_RANK}", guess="dump"),
+    _name(r"(?:py-?spy|stacks?|stack_?trace|gdb|cuda-?gdb)(?:[._-].{0,60})?", guess="dump"),
+    # Ranks by name: NeMo, MMEngine, InternEvo, then all the ways of writing `rank`.
+    _name(rf"nemo_log_globalrank-(?P<rank>{_NUMBER})_localrank-(?P<local_rank>{_NUMBER})"),
+    _name(rf"[0-9]{{8}}_[0-9]{{6}}_{_HOST}{_DOMAIN}_device(?P<local_rank>{_NUMBER})_rank(?P<rank>{_NUMBER})"),
+    _name(rf"{_HOST}{_DOMAIN}_dp=[0-9]{{1,6}}(?:_[a-z]{{2,4}}=[0-9]{{1,6}}){{0,5}}"),
+    _name(rf"(?:.{{0,60}}[._-])?{_RANK}[._-]{_LOCAL}(?:[._-].{{0,60}})?"),
+    _name(rf"(?:.{{0,60}}[._-])?{_LOCAL}[._-]{_RANK}(?:[._-].{{0,60}})?"),
+    _name(rf"{_HOST}{_DOMAIN}[._-]{{1,3}}{_LOCAL}(?:[._-].{{0,60}})?"),
+    _name(rf"(?:.{{0,60}}[._-])?{_LOCAL}(?:[._-].{{0,60}})?"),
+    _name(rf"{_HOST}{_DOMAIN}[._-]{{1,3}}{_RANK}(?:[._-].{{0,60}})?"),
+    _name(rf"{_RANK}[._-](?:on[._-]|of[._-]?[0-9]{{1,6}}[._-])?{_HOST}{_DOMAIN}"),
+    _name(rf"(?:.{{0,60}}[._-])?{_RANK}(?:[._-].{{0,60}})?"),
+    _name(rf"r(?P<rank>{_NUMBER})"),
+    # Pods of an operator: a name, no rank.
+    _name(r"(?P<pod>(?:[a-z0-9][a-z0-9.-]{0,80}-)?(?:worker|master|launcher|chief|ps|head|server)-[0-9]{1,6})"),
+    # Slurm's %x %j %N %t: the number after the job id may be a task, an array index or a node.
+    _name(rf"{_JOB}[._-]{_HOST}[._-](?:t|task)?(?P<task>{_NUMBER})"),
+    _name(rf"{_JOB}[._-](?:t|task)?(?P<task>[0-9]{{1,5}})"),
+    _name(rf"{_JOB}[._-]{_HOST}"),
+    _name(rf"(?:.{{0,60}}[._-])?(?:task|proc|process)[._-]?(?P<task>{_NUMBER})"),
+    _name(r"(?:stdout|stderr|out|err|log)[._-](?P<task>[0-9]{1,5})"),
+    _name(r"(?P<task>[0-9]{1,5})"),
+    # A host alone, or after or before what it runs.
+    _name(rf"{_HOST}{_DOMAIN}"),
+    _name(rf"(?:stdout|stderr|out|err|log|train|job)[._-]{_HOST}"),
+    _name(rf"{_HOST}[._-](?:stdout|stderr|out|err|log|train|job)"),
+)
+_FOLDERS = tuple(
+    re.compile(pattern, re.IGNORECASE | re.ASCII)
+    for pattern in (
+        rf"(?:attempt|restart|retry)[._-]?(?P<attempt>{_NUMBER})",
+        _LOCAL,
+        rf"(?:global[_-]?)?rank[._=-]?(?P<rank>{_NUMBER})",
+        # /var/log/pods/<namespace>_<pod>_<uid>/<container>/<restarts>.log
+        r"[a-z0-9-]{1,63}_(?P<pod>[a-z0-9][a-z0-9.-]{0,120})_[0-9a-f]{8}-?[0-9a-f-]{23,28}",
+        rf"{_HOST}{_DOMAIN}",
+    )
+)
+
+_PACKED = (".gz", ".zst", ".zstd", ".xz", ".bz2", ".lzma", ".z", ".tgz", ".txz", ".tbz2", ".tar", ".zip")
+_EXTENSIONS = (
+    *(".log", ".txt", ".text", ".out", ".err", ".stdout", ".stderr", ".json", ".jsonl", ".ndjson", ".csv", ".tsv"),
+    *(".psv", ".yaml", ".yml", ".lst", ".dump"),
+)
+_ROTATED = re.compile(r"(?i)(.{0,200}(?:log|messages|syslog|dmesg|journal|\.out|\.err))(?:\.[0-9]{1,2}|-[0-9]{8})")
+_STDOUT = re.compile(r"(?i)(?:^|[._-])stdout(?:$|[._-])")
+_STDERR = re.compile(r"(?i)(?:^|[._-])stderr(?:$|[._-])")
+# Words with a number behind them that are no hosts: what people call runs, models, phases and parts.
+_NO_HOST_WORDS = """
+rank ranks local global step steps epoch epochs iter iteration job jobs run runs attempt restart retry part
+parts train training trainer test tests eval val valid task tasks log logs out err stdout stderr output
+error version v ckpt checkpoint exp experiment seed lr bs fold trial stage phase proc process pid gpu gpus
+cuda device rev day week hour date try case cases file slurm stdin shard chunk batch world size tp pp dp cp
+ep vp zero fp bf int llama gpt opt bert qwen mistral mixtral deepseek internlm gemma phi falcon bloom vit
+resnet unet moe sft dpo ppo rlhf grpo pretrain finetune lora model models nemo megatron dataset data sample
+samples config conf cfg debug issue bug ticket old new tmp temp bak copy backup session release build ci r e
+s t n x c g m u p nodes np nproc nnodes nccl torch pytorch python py ray mpi incident inc fixture example
+demo foo bar results result snapshot dump core level round group set split layer block
+"""
+_NO_HOSTS = frozenset(_NO_HOST_WORDS.split())
+# Folders and files so called are hosts without further proof, if the number is written as admins do.
+_SURE_HOST = re.compile(
+    r"(?i)(?:node|host|compute|dgx|hgx|gpu-?node|cnode)[a-z]{0,4}-?[0-9]{2,5}|nid[0-9]{3,6}|ip(?:-[0-9]{1,3}){4}",
+    re.ASCII,
+)
+
+
+def facts_of(path: str) -> NameFacts:
+    """Return what `path` says; `!` between an archive and its member counts as a folder's `/`."""
+    *folders, base = [part for part in path.replace("!", "/").split("/") if part not in ("", ".", "..")] or [""]
+    facts = _file_facts(base)
+    facts = _folder_facts(facts, folders, _plain(base)[0])
+    if facts.kind == "kernel" or facts.kind_guess == "kernel":
+        return replace(facts, rank=None, local_rank=None, task=None, attempt=None, stream=None, out=False)
+    return facts
+
+
+def host_like(text: str) -> bool:
+    """Say whether `text` could be a host's name: letters with a number at the end, and none of the common words."""
+    if not text or not text[-1].isdigit() or len(text) > 63:
+        return False
+    words = [word.rstrip("0123456789") for word in text.lower().split("-")]
+    return not any(word in _NO_HOSTS for word in words if word)
+
+
+def surely_host(text: str) -> bool:
+    """Say whether `text` needs no proof to be taken for a host's name."""
+    return _SURE_HOST.fullmatch(text) is not None
+
+
+def _plain(base: str) -> tuple[str, str]:
+    """Return the stem of a file name and its last extension in lower case, without compression and rotation."""
+    lower = base.lower()
+    while lower.endswith(_PACKED) and "." in lower[1:]:
+        base = base[: base.rindex(".")]
+        lower = base.lower()
+    if rotated := _ROTATED.fullmatch(base):
+        base = rotated[1]
+    extension = ""
+    for _ in range(2):  # stdout.log, dmesg.txt
+        found = next((ext for ext in _EXTENSIONS if base.lower().endswith(ext)), None)
+        if found is None or len(found) == len(base):
+            break
+        extension = extension or found
+        if found in (".stdout", ".stderr"):
+            extension = found
+        base = base[: -len(found)]
+    return base, extension
+
+
+def _file_facts(base: str) -> NameFacts:
+    stem, extension = _plain(base)
+    stream: Stream | None = None
+    if extension in (".err", ".stderr") or _STDERR.search(base):
+        stream = "stderr"
+    elif extension == ".stdout" or _STDOUT.search(base):
+        stream = "stdout"
+    facts = NameFacts(stream=stream, out=extension == ".out" and stream is None)
+    if len(stem) > 255:
+        return facts
+    for entry in FILE_NAMES:
+        if match := entry.pattern.fullmatch(stem):
+            host = match.groupdict().get("host")
+            if host is not None and not host_like(host):
+                continue  # a later entry may read the same name without a host
+            return replace(_with(facts, match), kind=entry.kind, kind_guess=entry.kind_guess)
+    return facts
+
+
+def _with(facts: NameFacts, match: re.Match[str]) -> NameFacts:
+    """Add a match's groups to the facts; what is known already stays."""
+    groups = {key: value for key, value in match.groupdict().items() if value is not None}
+    if "pod" in groups and facts.host is None:
+        facts = replace(facts, host=groups["pod"])
+    if "host" in groups and host_like(groups["host"]):
+        facts = replace(facts, host_guesses=(*facts.host_guesses, groups["host"]))
+    if "rank" in groups and facts.rank is None:
+        facts = replace(facts, rank=int(groups["rank"]))
+    if "local_rank" in groups and facts.local_rank is None:
+        facts = replace(facts, local_rank=int(groups["local_rank"]))
+    if "attempt" in groups and facts.attempt is None:
+        facts = replace(facts, attempt=int(groups["attempt"]))
+    if "task" in groups and facts.task is None:
+        facts = replace(facts, task=int(groups["task"]), group=match.string[: match.start("task")])
+    return facts
+
+
+def _folder_facts(facts: NameFacts, folders: list[str], stem: str) -> NameFacts:
+    for index in range(len(folders) - 1, -1, -1):
+        folder = folders[index]
+        if len(folder) > 255:
+            continue
+        inside = index == len(folders) - 1
+        elastic = index > 0 and _FOLDERS[0].fullmatch(folders[index - 1]) is not None
+        if inside and elastic and folder.isascii() and folder.isdigit() and len(folder) <= 6:
+            # torchelastic: <log dir>/<run id>/attempt_<n>/<local rank>/{stdout,stderr}.log and error.json
+            if stem.lower() in ("stdout", "stderr", "error"):
+                facts = replace(facts, local_rank=int(folder))
+            continue
+        for pattern in _FOLDERS:
+            if match := pattern.fullmatch(folder):
+                if "pod" in match.groupdict() and facts.task is not None:
+                    facts = replace(facts, attempt=facts.task, task=None)
+                facts = _with(facts, match)
+                break
+    if facts.task is not None:
+        facts = replace(facts, group="/".join((*folders, facts.group)))
+    return facts

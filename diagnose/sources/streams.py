@@ -1,0 +1,553 @@
+"""Bytes that can be read again: regular files, pipes, a spool without a name, and what decompression makes of them.
+
+In: paths, file objects, other streams. Out: `Origin`, which opens a `ByteStream` as often as asked. A stream raises
+`SourceError` (or `LimitExceeded`) where its bytes end early; what it returned until then is good.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import os
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+from diagnose.errors import LimitExceeded, SourceError
+from diagnose.settings import Limits
+
+HEAD_BYTES = 64 * 1024
+# What lies behind compression is kept in an unnamed temporary file up to this size, and decompressed again beyond it.
+SPOOL_BYTES = 1024**3
+# Small files may expand by any factor: a page of zeros is no bomb.
+_RATIO_FROM = 64 * 1024**2
+_READ = 64 * 1024
+
+
+class ByteStream(Protocol):
+    """Bytes in order. `read` may return less than asked, and returns nothing at the end only."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the stream holds; closing twice is fine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where bytes come from. `at(offset, size)` opens a window of them where nothing before it need be read."""
+
+    open: Callable[[], ByteStream]
+    size: int | None = None
+    at: Callable[[int, int], PreadStream] | None = None
+
+
+class Budget:
+    """How many bytes decompression has made in this run; the same stream opened again counts once."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._used: dict[str, int] = {}
+        self._total = 0
+
+    def use(self, name: str, expanded: int, packed: int) -> None:
+        """Record that `packed` bytes of `name` have become `expanded` bytes; raise `LimitExceeded` past a bound."""
+        more = expanded - self._used.get(name, 0)
+        if more > 0:
+            self._used[name] = expanded
+            self._total += more
+        if expanded > _RATIO_FROM and expanded > packed * self.limits.expansion_ratio:
+            raise LimitExceeded(
+                f"{name}: expands more than {self.limits.expansion_ratio}-fold; what follows was not read. "
+                "If it is no archive bomb, decompress it and give the result"
+            )
+        if self._total > self.limits.expanded_bytes:
+            raise LimitExceeded(
+                f"{name}: decompressed inputs exceed {self.limits.expanded_bytes} bytes; what follows was not read. "
+                "Give fewer files"
+            )
+
+
+def read_error(name: str, error: OSError | ValueError, position: int = 0) -> SourceError:
+    """Return the error for a file that the system does not give."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    if position:
+        return SourceError(
+            f"{name}: cannot be read past byte {position} ({reason}); what stands before it was used. "
+            "Copy the file elsewhere and try again"
+        )
+    if isinstance(error, FileNotFoundError):
+        return SourceError(f"{name}: does not exist (any more); check the path")
+    if isinstance(error, PermissionError):
+        return SourceError(f"{name}: permission denied; run as a user who may read it, or copy it")
+    return SourceError(f"{name}: cannot be read ({reason}); copy it elsewhere and try again")
+
+
+class PreadStream(io.RawIOBase):
+    """A window of an open file, read by position: windows of one descriptor do not disturb each other, nor do forks."""
+
+    def __init__(self, descriptor: int, name: str, start: int, size: int | None, *, owns: bool) -> None:
+        super().__init__()
+        self._descriptor, self._name, self._owns = descriptor, name, owns
+        self._start, self._position = start, start
+        self._grows = size is None
+        self._end = os.fstat(descriptor).st_size if size is None else start + size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to `size` bytes; a growing file ends where it ended when its last known byte was reached."""
+        wanted = self._end - self._position if size is None or size < 0 else size
+        try:
+            if self._position >= self._end and self._grows:
+                self._grows = False
+                self._end = os.fstat(self._descriptor).st_size
+            wanted = min(wanted, self._end - self._position)
+            data = os.pread(self._descriptor, wanted, self._position) if wanted > 0 else b""
+        except OSError as error:
+            raise read_error(self._name, error, self._position - self._start) from error
+        self._position += len(data)
+        return data
+
+    def readable(self) -> bool:
+        """Say that this stream can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say that this stream can be positioned, which zip files need."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position within the window."""
+        return self._position - self._start
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move within the window, not before its start."""
+        base = {os.SEEK_SET: self._start, os.SEEK_CUR: self._position, os.SEEK_END: self._end}[whence]
+        if base + offset < self._start:
+            raise OSError("position before the start of the file")  # what zipfile expects of any file
+        self._position = base + offset
+        return self.tell()
+
+    def close(self) -> None:
+        """Close the descriptor if it is this stream's own."""
+        if not self.closed and self._owns:
+            os.close(self._descriptor)
+        super().close()
+
+
+def file_origin(path: str, name: str, size: int) -> Origin:
+    """Return the origin of a regular file; it is opened anew each time, so that few descriptors are held."""
+
+    def window(start: int, length: int | None) -> PreadStream:
+        try:
+            # O_NONBLOCK: should a pipe have taken the file's place meanwhile, opening it must not hang.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            raise read_error(name, error) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode) and path != os.devnull:
+            os.close(descriptor)
+            raise SourceError(f"{name}: is no longer a regular file; check the path")
+        return PreadStream(descriptor, name, start, length, owns=True)
+
+    return Origin(lambda: window(0, None), size, window)
+
+
+class Spool:
+    """An unnamed temporary file that vanishes with the process; `full` where the disk or the bound has no room."""
+
+    def __init__(self, limit: int = SPOOL_BYTES) -> None:
+        self._limit = limit
+        self._file: io.FileIO | None = None
+        self._end = 0
+
+    def store(self, stream: ByteStream, name: str) -> Origin | None:
+        """Copy the rest of `stream`; return where it lies now, or None if there is no room for all of it.
+
+        Where the stream breaks off with an error, so does each reading of the copy.
+        """
+        start = self._end
+        try:
+            while data := stream.read(_READ):
+                if self._end + len(data) > self._limit or not self._append(data):
+                    self._end = start
+                    return None
+        except SourceError as error:
+            return self._origin(start, self._end - start, name, error)
+        return self._origin(start, self._end - start, name, None)
+
+    def _append(self, data: bytes) -> bool:
+        try:
+            if self._file is None:
+                # The file has no name from the start: nothing is left behind, however the process ends.
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            self._file.seek(self._end)
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError:  # a full disk is what many failed jobs leave behind
+            return False
+        self._end += len(data)
+        return True
+
+    def _origin(self, start: int, size: int, name: str, error: SourceError | None) -> Origin:
+        file = self._file
+
+        def window(offset: int, length: int) -> PreadStream:
+            assert file is not None
+            length = max(0, min(length, size - offset))
+            return PreadStream(file.fileno(), name, start + offset, length, owns=False)
+
+        if error is not None:
+            return Origin(lambda: Broken(window(0, size) if size else Memory(b""), error), size)
+        if size == 0:
+            return Origin(lambda: Memory(b""), 0)
+        return Origin(lambda: window(0, size), size, window)
+
+
+class Broken:
+    """A stream that ends with an error."""
+
+    def __init__(self, stream: ByteStream, error: SourceError) -> None:
+        self._stream, self._error = stream, error
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; raise at the end."""
+        data = self._stream.read(size)
+        if not data:
+            raise self._error
+        return data
+
+    def close(self) -> None:
+        """Close the stream behind."""
+        self._stream.close()
+
+
+class Memory:
+    """A few bytes as a stream."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class Once:
+    """Standard input or a pipe: can be read one time, never endlessly."""
+
+    def __init__(self, file: BinaryIO, name: str, limits: Limits) -> None:
+        self._file, self._name, self._limit = file, name, limits.expanded_bytes
+        self._ahead = b""
+        self._position = 0
+        self._opened = False
+
+    def peek(self, size: int) -> bytes:
+        """Return the first bytes, at most `size`, without taking them; waits for some, not for all."""
+        while len(self._ahead) < min(size, 4096) and (data := self._take(size - len(self._ahead))):
+            self._ahead += data
+        return self._ahead
+
+    def open(self) -> ByteStream:
+        """Return the stream, the first time."""
+        if self._opened:
+            raise SourceError(f"{self._name}: can be read only once; save it to a file and give that")
+        self._opened = True
+        return self
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes; fewer mean that the end is near."""
+        parts, missing = [], size
+        while missing > 0:
+            if self._ahead:
+                data, self._ahead = self._ahead[:missing], self._ahead[missing:]
+            elif not (data := self._take(missing)):
+                break
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def _take(self, size: int) -> bytes:
+        if self._position >= self._limit:
+            raise LimitExceeded(f"{self._name}: longer than {self._limit} bytes; what follows was not read")
+        try:
+            read = getattr(self._file, "read1", self._file.read)
+            data: bytes = read(size) or b""
+        except (OSError, ValueError) as error:
+            raise read_error(self._name, error, self._position) from error
+        self._position += len(data)
+        return data
+
+    def close(self) -> None:
+        """Leave the file to whoever opened it."""
+
+
+class Prefixed:
+    """A stream that starts with bytes taken from it before."""
+
+    def __init__(self, head: bytes, rest: ByteStream) -> None:
+        self._head, self._rest = head, rest
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+            return data
+        return self._rest.read(size)
+
+    def close(self) -> None:
+        """Close the rest."""
+        self._rest.close()
+
+
+class Skipping:
+    """A window of a stream that can only be read from its start."""
+
+    def __init__(self, stream: ByteStream, offset: int, size: int) -> None:
+        self._stream, self._skip, self._left = stream, offset, size
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes of the window."""
+        while self._skip:
+            data = self._stream.read(min(self._skip, 1024 * 1024))
+            if not data:
+                return b""
+            self._skip -= len(data)
+        data = self._stream.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the stream behind."""
+        self._stream.close()
+
+
+class Decoder(Protocol):
+    """What bz2, lzma and zstd decompressors have in common."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether a whole member has been read."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether more packed bytes must come before more output can."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes:
+        """What followed the member."""
+        ...
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        """Return up to `max_length` bytes."""
+        ...
+
+
+class _Gzip:
+    """zlib in the shape of the other decompressors; gives what stands before an error before it raises it."""
+
+    def __init__(self) -> None:
+        try:
+            from isal import isal_zlib as fastest
+        except ImportError:
+            fastest = zlib
+        self._object = fastest.decompressobj(wbits=31)
+        self._errors: tuple[type[Exception], ...] = (zlib.error, fastest.error)
+        self._pending = b""
+        self._error: Exception | None = None
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._object.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._pending and self._error is None
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._object.unused_data)
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        if self._error is not None:
+            raise zlib.error(str(self._error))
+        if self._pending:
+            data = self._pending + data
+        before = self._object.copy() if hasattr(self._object, "copy") else None
+        try:
+            out: bytes = self._object.decompress(data, max_length)
+        except self._errors as error:
+            self._error = error
+            return b"" if before is None else self._until_error(before, data, max_length)
+        self._pending = self._object.unconsumed_tail
+        return out
+
+    def _until_error(self, decoder: Any, data: bytes, max_length: int) -> bytes:
+        # The failed call threw its output away: the same again in single bytes, to keep all that is good.
+        parts: list[bytes] = []
+        size = 0
+        try:
+            for index in range(len(data)):
+                parts.append(decoder.decompress(data[index : index + 1]))
+                size += len(parts[-1])
+                if size > max_length:
+                    break
+        except self._errors:
+            pass
+        return b"".join(parts)[:max_length]
+
+
+def _zstd() -> Decoder:
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        from backports import zstd
+    decoder: Decoder = zstd.ZstdDecompressor()
+    return decoder
+
+
+def _xz() -> Decoder:
+    return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=512 * 1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A compression: how its members start and what reads them."""
+
+    name: str
+    magics: tuple[bytes, ...]
+    decoder: Callable[[], Decoder]
+
+    def starts(self, data: bytes) -> bool:
+        """Say whether `data` starts a member."""
+        return data.startswith(self.magics)
+
+
+_SKIPPABLE = tuple(bytes((0x50 + low, 0x2A, 0x4D, 0x18)) for low in range(16))
+CODECS = (
+    Codec("gzip", (b"\x1f\x8b\x08",), _Gzip),
+    Codec("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _zstd),
+    Codec("xz", (b"\xfd7zXZ\x00",), _xz),
+    Codec("bzip2", tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), bz2.BZ2Decompressor),
+    Codec("bzip2", tuple(b"BZh%d\x17rE8P\x90" % level for level in range(1, 10)), bz2.BZ2Decompressor),
+)
+
+
+def codec_of(head: bytes) -> Codec | None:
+    """Return the compression whose magic bytes `head` starts with."""
+    return next((codec for codec in CODECS if codec.starts(head)), None)
+
+
+class Decompressed:
+    """What a compressed stream holds: all members; padding and garbage after the last whole one are left out."""
+
+    def __init__(self, packed: ByteStream, codec: Codec, name: str, budget: Budget) -> None:
+        self._packed, self._codec, self._name, self._budget = packed, codec, name, budget
+        self._decoder: Decoder | None = None
+        self._ahead = b""
+        self._in = self._out = 0
+        self._members = 0
+        self._ended = False
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        from_zstd = self._zstd_error()
+        while not self._ended:
+            try:
+                data = self._step(size)
+            except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, MemoryError, from_zstd) as error:
+                self._ended = True
+                raise self._damaged(str(error)) from error
+            if data:
+                self._out += len(data)
+                self._budget.use(self._name, self._out, self._in)
+                return data
+        return b""
+
+    def _zstd_error(self) -> type[Exception]:
+        if self._codec.name != "zstd":
+            return zlib.error
+        try:
+            from compression import zstd
+        except ImportError:
+            from backports import zstd
+        error: type[Exception] = zstd.ZstdError
+        return error
+
+    def _fill(self, at_least: int = 1) -> bool:
+        while len(self._ahead) < at_least:
+            data = self._packed.read(_READ)
+            if not data:
+                return False
+            self._in += len(data)
+            self._ahead += data
+        return True
+
+    def _step(self, size: int) -> bytes:
+        if self._decoder is None:
+            self._start_member()
+            if self._decoder is None:
+                return b""
+        decoder = self._decoder
+        data = b""
+        cut = False
+        if decoder.needs_input:
+            cut = not self._fill()
+            data, self._ahead = self._ahead, b""
+        out = decoder.decompress(data, size)
+        # Without input a decoder may still hold output back: cut off is only what gives nothing more.
+        if cut and not out and not decoder.eof:
+            self._ended = True
+            raise self._damaged("it is cut off")
+        if decoder.eof:
+            self._members += 1
+            self._ahead = decoder.unused_data + self._ahead
+            self._decoder = None
+        return out
+
+    def _start_member(self) -> None:
+        while self._members and self._fill() and not self._ahead.strip(b"\0"):
+            self._ahead = b""  # padding, as tapes and preallocated files have
+        if self._members:
+            self._ahead = self._ahead.lstrip(b"\0")
+        self._fill(16)
+        if self._ahead and (not self._members or self._codec.starts(self._ahead)):
+            self._decoder = self._codec.decoder()
+        else:
+            self._ended = True
+
+    def _damaged(self, why: str) -> SourceError:
+        return SourceError(
+            f"{self._name}: the {self._codec.name} data is damaged or incomplete after {self._out} expanded bytes "
+            f"({why}); what stands before that was used"
+        )
+
+    def close(self) -> None:
+        """Close the packed stream."""
+        self._ended = True
+        self._packed.close()
+
+
+def read_head(stream: ByteStream, size: int = HEAD_BYTES) -> tuple[bytes, SourceError | None]:
+    """Return the first bytes, and the error that ended them early if one did."""
+    parts: list[bytes] = []
+    missing = size
+    try:
+        while missing > 0 and (data := stream.read(missing)):
+            parts.append(data)
+            missing -= len(data)
+    except SourceError as error:
+        return b"".join(parts), error
+    return b"".join(parts), None
