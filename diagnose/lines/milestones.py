@@ -61,7 +61,9 @@ _SAVE_COMPLETE = re.compile(
     r"|\[Torch\] Saved \S",
     _ANY,
 )
-_SAVE_DONE_TAIL = re.compile(r"\bsaving (?:[\w\-'.]+ ){0,3}?checkpoint\b.{0,300}(?:\.\.\.|:) ?(?:done|ok|finished)\W*$", _ANY)
+_SAVE_DONE_TAIL = re.compile(
+    r"\bsaving (?:[\w\-'.]+ ){0,3}?checkpoint\b.{0,300}(?:\.\.\.|:) ?(?:done|ok|finished)\W*$", _ANY
+)
 _LOADED = re.compile(
     r"\b(?:(?:loaded|restored) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)(?!s? shards)"
     r"|(?:checkpoint|ckpt)\b(?: \S+){0,3}? (?:was |has been |is |successfully )*(?:loaded|restored)\b"
@@ -71,10 +73,14 @@ _LOADED = re.compile(
     _ANY,
 )
 _LOAD_STARTED = re.compile(r"\b(?:loading|restoring) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)\b", _ANY)
-_CHECKPOINTING = re.compile(r"(?:gradient|activation|selective|full)[ _-]checkpoint|checkpointing\b|checkpoint shards|checkpoint_utils\b", _ANY)
+_CHECKPOINTING = re.compile(
+    r"(?:gradient|activation|selective|full)[ _-]checkpoint|checkpointing\b|checkpoint shards|checkpoint_utils\b", _ANY
+)
 _PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400})")
 _PLACE_STEP = re.compile(r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b", _ANY)
-_PATH_STEP = re.compile(r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]|epoch=\d{1,6}-step=)0*(\d{1,12})")
+_PATH_STEP = re.compile(
+    r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]|epoch=\d{1,6}-step=)0*(\d{1,12})"
+)
 
 _COMPLETED = re.compile(
     r"\btraining (?:is |was |has |job |run |process |loop )*(?:successfully |now )?(?:completed?|finished|done|succeeded)\b"
@@ -186,7 +192,9 @@ def _exit(body: str) -> Milestone | None:
     if (match := _RECORD.search(body)) is not None:
         if match[1] not in {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"}:
             return None
-        return Milestone("exit", int(match[2]) or 128 * bool(int(match[3])) + int(match[3]) or int(match[1] != "COMPLETED"))
+        return Milestone(
+            "exit", int(match[2]) or 128 * bool(int(match[3])) + int(match[3]) or int(match[1] != "COMPLETED")
+        )
     if _PROCESS_OK.search(body) is not None:
         return Milestone("exit", 0)
     match = _EXIT.search(body)

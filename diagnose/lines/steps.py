@@ -19,7 +19,7 @@ MIN_BAR_TOTAL = 5
 
 # What opens the gate: a line without any of these holds no step.
 STEP_LITERALS = ("step", "Step", "STEP", "iter", "Iter", "poch", "it/s", "s/it", "atch", "num_updates", "MLLOG", "'loss'",
-                 "\"loss\"", "Train: ", "Progress on", "==>", "[==", "━", " - ETA", "ms/step")  # fmt: skip
+                 '"loss"', "Train: ", "Progress on", "==>", "[==", "━", " - ETA", "ms/step")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,11 @@ _METRIC = re.compile(
 _STEP = re.compile(
     r"(?:^|[^\w.\-])(?P<scope>(?:global|total|train|training|trainer|optimizer|current|curr|actor|learner)[_ /]"
     r"(?:global_)?)?(?P<word>step|iteration|iter|update|num_updates|batch)['\"]?(?:\s+(?:at|is|number|no\.?))?\s*"
-    r"[:=@#]{0,2}\s*['\"\[(]{0,2}\s*(?P<number>" + _NUMBER + r")(?P<after>[.%]?\w*)\s*(?:(?:/|of)\s*(?P<total>" + _NUMBER + r"))?",
+    r"[:=@#]{0,2}\s*['\"\[(]{0,2}\s*(?P<number>"
+    + _NUMBER
+    + r")(?P<after>[.%]?\w*)\s*(?:(?:/|of)\s*(?P<total>"
+    + _NUMBER
+    + r"))?",
     re.IGNORECASE,
 )
 _GLOBAL = frozenset({"global", "total", "training", "trainer"})
@@ -212,7 +216,7 @@ class StepReader:
         metric = _METRIC.search(body, best.end()) or _METRIC.search(body, 0, best.start())
         if metric is None and not (total is not None and best["word"].lower().startswith("iter")):
             return None
-        if total is not None and (number > total or best["word"].lower() == "step" and metric is None):
+        if total is not None and (number > total or (best["word"].lower() == "step" and metric is None)):
             return None
         if best["scope"]:
             return Step(number, total)
