@@ -1,1 +1,42 @@
-"""Explained verdicts on failed GPU training jobs."""
+"""Explained verdicts on failed GPU training jobs.
+
+    from diagnose import diagnose
+    report = diagnose(["job.log"], kernel_logs=["gx-043.kernel.log"])
+
+`diagnose` reads what a job left behind and returns a `Report`; `Report` is what every rendering shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from diagnose.errors import DiagnoseError, LimitExceeded, RuleError, SourceError, UsageError
+from diagnose.settings import Limits, Settings
+
+if TYPE_CHECKING:
+    from diagnose.models import Report
+
+__all__ = ["DiagnoseError", "LimitExceeded", "Limits", "RuleError", "Settings", "SourceError", "UsageError", "diagnose"]
+
+
+def diagnose(
+    paths: str | Sequence[str],
+    *,
+    kernel_logs: Sequence[str] = (),
+    scheduler_records: Sequence[str] = (),
+    inventory: str | None = None,
+    settings: Settings | None = None,
+) -> Report:
+    """Diagnose one job from its inputs: files, globs, directories or archives.
+
+    Raises `SourceError` where nothing can be read, `RuleError` where a site's rules are unusable, `UsageError` where
+    the inventory is.
+    """
+    from diagnose.pipeline import Request, Services
+    from diagnose.pipeline import diagnose as run
+    from diagnose.rules.load import load_rules
+
+    settings = settings or Settings()
+    request = Request([paths] if isinstance(paths, str) else list(paths), kernel_logs, scheduler_records, inventory)
+    return run(request, Services(load_rules(settings.rules)), settings)

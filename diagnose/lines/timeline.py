@@ -33,7 +33,9 @@ class Mark:
 
 @dataclass(slots=True)
 class AttemptProgress:
-    """The progress of one attempt. `last` holds the latest sign of progress by stream, `by_rank` by rank,
+    """The progress of one attempt.
+
+    `last` holds the latest sign of progress by stream, `by_rank` by rank,
     and `recent` the latest few by source: two steps after an error are more than an echo.
     """
 

@@ -100,4 +100,14 @@ class Aggregator:
         rank = sighting.rank if family in _BY_RANK else None
         minute = int(line.time // 60) if line.time is not None and line.source.kind in _TIMED else 0
         source = line.source.name
-        return (rule, sighting.error_type, source, sighting.attempt, sighting.host, sighting.gpu, rank, sighting.place, minute)
+        return (
+            rule,
+            sighting.error_type,
+            source,
+            sighting.attempt,
+            sighting.host,
+            sighting.gpu,
+            rank,
+            sighting.place,
+            minute,
+        )

@@ -53,14 +53,24 @@ def attribute(
     same_unit = any(_same_unit(root, finding) for finding in again)
     if again:
         attempts = ", ".join(str(finding.attempt + 1) for finding in again[:5])
-        what = "the same unit" if same_unit else "the same line" if any(f.place == root.place for f in again) else "the same error"
-        reasons.append(f"{what} in attempt {attempts} as well" if len(again) == 1 else f"{what} in attempts {attempts} as well")
+        what = (
+            "the same unit"
+            if same_unit
+            else "the same line"
+            if any(f.place == root.place for f in again)
+            else "the same error"
+        )
+        reasons.append(
+            f"{what} in attempt {attempts} as well" if len(again) == 1 else f"{what} in attempts {attempts} as well"
+        )
     if rule and rule.verdict.attribution:
         return Attribution(rule.verdict.attribution, tuple(reasons), all_ranks, same_unit)
     default = entry.attribution or "unknown"
     if root.error_type in _SHAPE_DECIDES:
         if same_unit:
-            return Attribution("infrastructure", (*reasons, "one device again and again is hardware"), all_ranks, same_unit)
+            return Attribution(
+                "infrastructure", (*reasons, "one device again and again is hardware"), all_ranks, same_unit
+            )
         if all_ranks:
             return Attribution("user", (*reasons, "all ranks at one call is software"), all_ranks, same_unit)
         if progress.first_step is None and not progress.steps and len(ranks) != 1:

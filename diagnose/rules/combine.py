@@ -1,26 +1,26 @@
 """Rules that need more than one signature: `all`, `sequence`, `unless`, `min_count`, `within`, `join`.
 
-In: the hits that the matcher stored, from all sources. Out: sightings for the aggregator. What is not known (a time, a
+In: the hits that the matcher stored, from all sources. Out: sightings for the matcher's sink. What is not known (a time, a
 host, a rank) satisfies `within` and `same`; such sightings carry the capture `assumed`, which lowers the sureness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from diagnose.lines.inventory import Inventory
 from diagnose.models import DiagnosisRule, Line, RuleSet
 from diagnose.models.rule import Match, Within
-from diagnose.rules.aggregate import Aggregator
 from diagnose.rules.captures import Value
-from diagnose.rules.matcher import Hit, HitStore, Matcher, sighting_of
+from diagnose.rules.matcher import Hit, HitStore, Matcher, Sink, sighting_of
 
 _TRIES = 200_000  # pairs looked at per rule: a bound on time, not on what normal jobs need
 _SOURCE_WITHOUT_ATTEMPT = frozenset({"kernel", "scheduler", "dump"})
 
 
 def combine(matcher: Matcher, inventory: Inventory) -> tuple[str, ...]:
-    """Decides every rule over several signatures and hands its sightings to the aggregator.
+    """Decides every rule over several signatures and hands its sightings to the matcher's sink.
 
     Returns in words what was given up for want of time.
     """
@@ -31,7 +31,7 @@ def combine(matcher: Matcher, inventory: Inventory) -> tuple[str, ...]:
             continue
         budget = _Budget()
         for hits in _solutions(rule, stores, inventory, budget):
-            _add(rule, hits, matcher.aggregator, matcher.rule_set)
+            _add(rule, hits, matcher.sink, matcher.rule_set)
         if budget.left <= 0:
             notes.append(f"rule {rule.id}: too many hits to pair them all")
     return tuple(notes)
@@ -66,7 +66,9 @@ def _solutions(
         yield from groups
 
 
-def _tuples(match: Match, columns: Sequence[Sequence[Hit]], inventory: Inventory, budget: _Budget) -> Iterator[Sequence[Hit]]:
+def _tuples(
+    match: Match, columns: Sequence[Sequence[Hit]], inventory: Inventory, budget: _Budget
+) -> Iterator[Sequence[Hit]]:
     """For each hit of the first signature, the nearest fitting hit of each other one."""
     for start in columns[0]:
         chosen = [start]
@@ -88,7 +90,9 @@ def _tuples(match: Match, columns: Sequence[Sequence[Hit]], inventory: Inventory
             yield chosen
 
 
-def _cancelled(match: Match, group: Sequence[Hit], cancelling: Sequence[Hit], inventory: Inventory, budget: _Budget) -> bool:
+def _cancelled(
+    match: Match, group: Sequence[Hit], cancelling: Sequence[Hit], inventory: Inventory, budget: _Budget
+) -> bool:
     """Whether an `unless` signature was seen at or after the hit, at the same unit."""
     for hit in group:
         for other in cancelling:
@@ -112,7 +116,11 @@ def _fits(match: Match, one: Hit, other: Hit, inventory: Inventory, *, unit: boo
         if name in one.captures and name in other.captures and one.captures[name] != other.captures[name]:
             return False
     within = match.within or Within()
-    if within.lines is not None and one.line.source.name == other.line.source.name and abs(one.line.number - other.line.number) > within.lines:
+    if (
+        within.lines is not None
+        and one.line.source.name == other.line.source.name
+        and abs(one.line.number - other.line.number) > within.lines
+    ):
         return False
     times = (one.line.time, other.line.time)
     if within.seconds is not None and None not in times and abs((times[0] or 0) - (times[1] or 0)) > within.seconds:
@@ -161,15 +169,15 @@ def _host(hit: Hit, inventory: Inventory) -> str | None:
     return inventory.canonical_host(host) if host else None
 
 
-def _add(rule: DiagnosisRule, hits: Sequence[Hit], aggregator: Aggregator, rule_set: RuleSet) -> None:
+def _add(rule: DiagnosisRule, hits: Sequence[Hit], sink: Sink, rule_set: RuleSet) -> None:
     merged: dict[str, Value] = {}
     for hit in hits:
         for name, value in hit.captures.items():
             merged.setdefault(name, value)
-    for earlier, later in zip(hits, hits[1:], strict=False):
+    for earlier, later in pairwise(hits):
         if earlier.line.time is None or later.line.time is None:
             merged["assumed"] = True
     first = min(hits, key=lambda hit: (hit.line.source.kind in _SOURCE_WITHOUT_ATTEMPT, hits.index(hit)))
     for hit in (first, *[hit for hit in hits if hit is not first]):
         sighting = sighting_of(rule, hit.signature, hit.line, hit.attempt, merged, rule_set)
-        aggregator.add(sighting, hit.draft, traceback=False)
+        sink.add(sighting, hit.draft, traceback=False)

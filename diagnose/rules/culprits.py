@@ -28,7 +28,12 @@ def find_culprits(
     if rule:
         for kind, template in rule.verdict.culprit.items():
             if kind == "ranks":
-                _add_ranks(found, _listed(template, captures), f"did not report {root.error_type}" if absent else why, inventory)
+                _add_ranks(
+                    found,
+                    _listed(template, captures),
+                    f"did not report {root.error_type}" if absent else why,
+                    inventory,
+                )
             elif kind == "rank" and len(root.ranks) > 1:
                 if _telling(root, ranks_known):
                     _add_ranks(found, sorted(root.ranks), why, inventory)
@@ -55,7 +60,7 @@ def _telling(root: Finding, ranks_known: int) -> bool:
     count = len(root.ranks)
     if count == 0 or count > _MOST:
         return False
-    return count == 1 or count <= _FEW and (ranks_known <= 0 or count * 2 <= ranks_known)
+    return count == 1 or (count <= _FEW and (ranks_known <= 0 or count * 2 <= ranks_known))
 
 
 def _listed(template: str, captures: Mapping[str, Value]) -> list[int]:
@@ -65,9 +70,7 @@ def _listed(template: str, captures: Mapping[str, Value]) -> list[int]:
     return [value] if isinstance(value, int) else []
 
 
-def _add_ranks(
-    found: dict[tuple[str, str], Culprit], ranks: Iterable[int], why: str, inventory: Inventory
-) -> None:
+def _add_ranks(found: dict[tuple[str, str], Culprit], ranks: Iterable[int], why: str, inventory: Inventory) -> None:
     ranks = list(ranks)
     if len(ranks) > _MOST:
         return
@@ -80,8 +83,12 @@ def _add_ranks(
 
 
 def _add(
-    found: dict[tuple[str, str], Culprit], kind: CulpritKind | Literal["ranks"], value: str, why: str,
-    inventory: Inventory, root: Finding,
+    found: dict[tuple[str, str], Culprit],
+    kind: CulpritKind | Literal["ranks"],
+    value: str,
+    why: str,
+    inventory: Inventory,
+    root: Finding,
 ) -> None:
     if kind == "ranks":
         return

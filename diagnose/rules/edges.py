@@ -55,12 +55,10 @@ class Edges:
             return None
         names_cause, names_effect = names_of(cause), names_of(effect)
         scopes: list[Scope] = []
-        for edge in self._explains.get(cause.rule or "", ()):
-            if edge.what in names_effect:
-                scopes.append(edge.scope or "job")
-        for edge in self._explained_by.get(effect.rule or "", ()):
-            if edge.what in names_cause:
-                scopes.append(edge.scope or _default_scope(cause, effect))
+        own = self._explains.get(cause.rule or "", ())
+        scopes.extend(edge.scope or "job" for edge in own if edge.what in names_effect)
+        named = self._explained_by.get(effect.rule or "", ())
+        scopes.extend(edge.scope or _default_scope(cause, effect) for edge in named if edge.what in names_cause)
         if cause.role == "teardown":
             return _widest(scopes) if scopes else None
         for causes, effects, scope in DEFAULTS:

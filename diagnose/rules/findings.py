@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet
+from diagnose.models.rule import Role
 from diagnose.rules.aggregate import Group
 from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft
@@ -24,6 +25,8 @@ _EVIDENCE = 6
 _TEXT = 2000
 _TIMED = frozenset({"kernel", "scheduler"})
 _PCI = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
+
+_Key = tuple[int | None, str | None, str, Role, str | None, str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def resolve(
 ) -> Resolved:
     """Findings of all attempts, in a fixed order: by attempt, first time, place."""
     last = max(attempts, default=0)
-    merged: dict[tuple[object, ...], list[tuple[Group, str | None, str | None]]] = {}
+    merged: dict[_Key, list[tuple[Group, str | None, str | None]]] = {}
     for group in groups:
         sighting = group.sighting
         attempt = _attempt(group, attempts, alignment, last)
@@ -62,8 +65,13 @@ def resolve(
         numbers[name] = numbers.get(name, 0) + 1
         outside = attempt is None
         finding = _finding(
-            f"{name}#{numbers[name]}", last if outside else int(str(attempt)), [part[0] for part in parts],
-            parts[0][1], parts[0][2], rule_set, inventory,
+            f"{name}#{numbers[name]}",
+            last if attempt is None else attempt,
+            [part[0] for part in parts],
+            parts[0][1],
+            parts[0][2],
+            rule_set,
+            inventory,
         )
         if outside:
             excluded.append(ExcludedFinding(finding, "outside the job's time"))
@@ -133,9 +141,18 @@ def _position(key: tuple[object, ...], groups: Sequence[Group]) -> tuple[object,
 
 
 def _finding(
-    name: str, attempt: int, groups: Sequence[Group], host: str | None, gpu: str | None, rule_set: RuleSet, inventory: Inventory
+    name: str,
+    attempt: int,
+    groups: Sequence[Group],
+    host: str | None,
+    gpu: str | None,
+    rule_set: RuleSet,
+    inventory: Inventory,
 ) -> Finding:
-    groups = sorted(groups, key=lambda group: (group.first is None, group.first or 0.0, group.sighting.line.source.name, group.span[0]))
+    groups = sorted(
+        groups,
+        key=lambda group: (group.first is None, group.first or 0.0, group.sighting.line.source.name, group.span[0]),
+    )
     sighting = groups[0].sighting
     ranks = frozenset(rank for group in groups for rank in group.ranks)
     hosts = {host} if host else {known for rank in ranks if (known := inventory.host_of_rank(rank))}
@@ -188,7 +205,9 @@ def _finding(
     )
 
 
-def _collected(collect: Mapping[str, str], by_rank: Mapping[int, Mapping[str, Value]], groups: Sequence[Group]) -> dict[str, Value]:
+def _collected(
+    collect: Mapping[str, str], by_rank: Mapping[int, Mapping[str, Value]], groups: Sequence[Group]
+) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name, capture in collect.items():
         if capture == "rank":
@@ -217,10 +236,14 @@ def _chosen(groups: Sequence[Group]) -> list[EvidenceDraft]:
     return chosen
 
 
-def evidence_of(draft: EvidenceDraft, inventory: Inventory, host: str | None = None, gpu: str | None = None) -> Evidence:
+def evidence_of(
+    draft: EvidenceDraft, inventory: Inventory, host: str | None = None, gpu: str | None = None
+) -> Evidence:
     """The evidence that a report shows for a line."""
     line = draft.line
-    known = line.host or line.source.host or (inventory.host_of_rank(line.rank) if line.rank is not None else None) or host
+    known = (
+        line.host or line.source.host or (inventory.host_of_rank(line.rank) if line.rank is not None else None) or host
+    )
     return Evidence(
         source=line.source.name,
         line=line.number,
@@ -247,4 +270,6 @@ def iso(time: float | None) -> str | None:
         stamp = datetime.fromtimestamp(time, UTC)
     except (OverflowError, OSError, ValueError):
         return None
-    return stamp.strftime("%Y-%m-%dT%H:%M:%S") + (f".{stamp.microsecond // 1000:03d}" if stamp.microsecond else "") + "Z"
+    return (
+        stamp.strftime("%Y-%m-%dT%H:%M:%S") + (f".{stamp.microsecond // 1000:03d}" if stamp.microsecond else "") + "Z"
+    )

@@ -24,8 +24,10 @@ _ROLES = {"cause": 0, "symptom": 1, "teardown": 2}
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Explanations by finding id. `roots` are unexplained, most suspect first; `tied` are those that `roots[0]` is ahead
-    of only by specificity or id. `notes` tell of cycles that time had to break.
+    """Explanations by finding id.
+
+    `roots` are unexplained, most suspect first; `tied` are those that `roots[0]` is ahead of only by specificity or
+    id. `notes` tell of cycles that time had to break.
     """
 
     explained: Mapping[str, tuple[str, ...]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnose.lines.tracebacks import innermost_user_frame
+from diagnose.lines.frames import innermost_user_frame
 from diagnose.models import RaisedException, Record
 
 # Exception classes whose name is not their error type. Classes named like an error type of the taxonomy need no row.
@@ -107,7 +107,18 @@ _ERROR_TYPES: Mapping[str, str] = {
     "WorkerCrashedError": "RemoteTaskFailed",
 }
 # Raised and caught as a matter of course inside libraries: as the handled half of a chain they are control flow.
-_CONTROL_FLOW = frozenset({"AttributeError", "Empty", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError", "StopIteration", "TypeError"})
+_CONTROL_FLOW = frozenset(
+    {
+        "AttributeError",
+        "Empty",
+        "ImportError",
+        "IndexError",
+        "KeyError",
+        "ModuleNotFoundError",
+        "StopIteration",
+        "TypeError",
+    }
+)
 _NO_ERROR = frozenset({"SystemExit", "StopIteration", "GeneratorExit", "Empty", "Full"})
 _SYMPTOMS = frozenset({"NCCLTimeoutError", "NCCLRemoteError", "NCCLSystemError", "CollectiveHang"})
 _HANDLED = "During handling of the above exception"
@@ -126,9 +137,9 @@ def deciding_exception(record: Record) -> RaisedException | None:
     handled_only = _HANDLED in record.text and _CAUSED not in record.text
     while len(chain) > 1:
         first = chain[0]
-        if error_type_of(first, {}) in ("RemoteTaskFailed", "PeerClosed", "Terminated"):
-            chain.pop(0)
-        elif handled_only and (first.name in _CONTROL_FLOW or innermost_user_frame(first) is None):
+        if error_type_of(first, {}) in ("RemoteTaskFailed", "PeerClosed", "Terminated") or (
+            handled_only and (first.name in _CONTROL_FLOW or innermost_user_frame(first) is None)
+        ):
             chain.pop(0)
         else:
             break
@@ -136,7 +147,7 @@ def deciding_exception(record: Record) -> RaisedException | None:
 
 
 def error_type_of(exception: RaisedException, known: Mapping[str, object]) -> str:
-    """The error type of an exception class: its own name where the taxonomy has it, else by the table, else RuntimeError."""
+    """An exception class's error type: its own name where the taxonomy has it, else the table's, else RuntimeError."""
     name = exception.name.partition("(")[0]
     if name in known:
         return name

@@ -1,6 +1,6 @@
 """The online matcher: records in, sightings out, in bounded memory.
 
-In: records of one source after another, in file order. Out: sightings handed to an `Aggregator` at once (rules that
+In: records of one source after another, in file order. Out: sightings handed to a sink at once (rules that
 one signature decides, and exceptions that need no rule), and hits kept for `combine` (rules over several signatures).
 Matching sees every record that could matter, unfolded: 64 ranks' watchdog lines are 64 sightings.
 """
@@ -11,14 +11,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 import regex
 
-from diagnose.lines.tracebacks import culprit_file, innermost_user_frame
+from diagnose.lines.frames import culprit_file, innermost_user_frame
 from diagnose.models import DiagnosisRule, Line, LogSource, Record, RuleSet
 from diagnose.models.rule import Role
-from diagnose.rules.aggregate import Aggregator
 from diagnose.rules.captures import RESERVED, Value, typed
 from diagnose.rules.gate import CompiledSignature, Gate
 from diagnose.rules.intrinsic import deciding_exception, error_type_of, role_of
@@ -28,6 +27,14 @@ from diagnose.settings import Limits
 _MATCHES_PER_RECORD = 32
 _CONTEXT_LINES = 40
 _SHOWN_BYTES = 500
+
+
+class Sink(Protocol):
+    """Where sightings go: an `Aggregator` in a run."""
+
+    def add(self, sighting: Sighting, draft: EvidenceDraft, *, traceback: bool) -> None:
+        """Takes one sighting."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +72,15 @@ class HitStore:
 class Matcher:
     """Matches the records of a job against a rule set.
 
-    `aggregator` receives sightings; `hits` holds, by rule id and signature, what `combine` decides at the end.
+    `sink` receives sightings; `hits` holds, by rule id and signature, what `combine` decides at the end.
     `timeouts` counts patterns that were stopped, by rule id.
     """
 
-    def __init__(self, rule_set: RuleSet, aggregator: Aggregator, limits: Limits) -> None:
+    def __init__(self, rule_set: RuleSet, sink: Sink, limits: Limits) -> None:
         self._rules = rule_set
         self._gate = Gate(rule for rule in rule_set.diagnoses if rule.status != "deprecated")
         self._limits = limits
-        self.aggregator = aggregator
+        self.sink = sink
         self.hits: dict[str, dict[str, HitStore]] = {}
         self.timeouts: dict[str, int] = {}
 
@@ -194,7 +201,7 @@ class SourceMatcher:
         self._add(sighting, self._draft(line, 8, 4), record)
 
     def _add(self, sighting: Sighting, draft: EvidenceDraft, record: Record) -> None:
-        self._matcher.aggregator.add(sighting, draft, traceback=record.kind in ("traceback", "json_error"))
+        self._matcher.sink.add(sighting, draft, traceback=record.kind in ("traceback", "json_error"))
 
     def _draft(self, line: Line, before: int, after: int) -> EvidenceDraft:
         earlier = [kept.text[:_SHOWN_BYTES] for kept in self._recent if kept.number < line.number]

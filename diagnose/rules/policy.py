@@ -11,18 +11,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import Culprit, DiagnosisRule, Finding, History, NodeRecovery, PolicyRow, Recovery
+from diagnose.models import Culprit, DiagnosisRule, Finding, NodeRecovery, PolicyRow, Recovery
 from diagnose.models.rule import AttributionName
 
 _KERNEL_WORDS = ("NVRM:", " kernel:", "nvidia-nvswitch", "mlx5_core", "amdgpu", "oom-kill", "Out of memory: Kill")
-_SCHEDULER_WORDS = ("slurmstepd", "slurmctld", "sacct", "NODE_FAIL", "NodeNotReady", "slurm job=", "slurm node=", "k8s ")
+_SCHEDULER_WORDS = (
+    "slurmstepd",
+    "slurmctld",
+    "sacct",
+    "NODE_FAIL",
+    "NodeNotReady",
+    "slurm job=",
+    "slurm node=",
+    "k8s ",
+)
 _LONG_PROGRESS = 100  # steps after which an out-of-memory error is not a matter of the settings alone
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the policy may ask about. `earlier` are the root findings of earlier attempts; `unit_repeats` and
-    `workload_repeats` come from the history."""
+    """What the policy may ask about.
+
+    `earlier` are the root findings of earlier attempts; `unit_repeats` and `workload_repeats` come from the history.
+    """
 
     status: str
     error_type: str | None
@@ -59,7 +70,9 @@ class Situation:
             return False
         if self.root.sources & {"kernel", "scheduler"} or self.same_unit or self.unit_repeats > 0:
             return True
-        return any(word in evidence.text for evidence in self.root.evidence for word in (*_KERNEL_WORDS, *_SCHEDULER_WORDS))
+        return any(
+            word in evidence.text for evidence in self.root.evidence for word in (*_KERNEL_WORDS, *_SCHEDULER_WORDS)
+        )
 
 
 def _tagged(situation: Situation, *tags: str) -> bool:
@@ -75,7 +88,10 @@ TESTS: Mapping[str, Callable[[Situation], bool]] = {
     "not_user": lambda s: s.attribution != "user",
     "before_first_step": Situation.before_first_step,
     "after_progress": lambda s: s.progress.steps > 0,
-    "long_progress": lambda s: s.progress.steps >= _LONG_PROGRESS or (s.progress.last_step or 0) - (s.progress.first_step or 0) >= _LONG_PROGRESS,
+    "long_progress": lambda s: (
+        s.progress.steps >= _LONG_PROGRESS
+        or (s.progress.last_step or 0) - (s.progress.first_step or 0) >= _LONG_PROGRESS
+    ),
     "setting_at_fault": lambda s: _tagged(s, "setup") or any(culprit.kind == "config" for culprit in s.culprits),
     "remap_failure": lambda s: s.xid() == 64 or _tagged(s, "remap-failure"),
     "contained": lambda s: s.xid() in (92, 94) or _tagged(s, "contained"),

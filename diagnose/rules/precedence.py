@@ -57,8 +57,8 @@ class Clocks:
 def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | None) -> tuple[Clocks, tuple[str, ...]]:
     """Estimates how far the clocks of sources are apart, from events that several of them saw.
 
-    Job sources: the same step, printed by several. Kernel logs: where nothing of a host's kernel log lies near the job's
-    failure but its first fault lies within 15 minutes of it, both are taken as one event. Returns the clocks and, in
+    Job sources: the same step, printed by several. Kernel logs: where nothing of a host's kernel log lies near the
+    job's failure but its first fault lies within 15 minutes of it, both are taken as one event. Returns the clocks and, in
     words, each offset used.
     """
     offsets: dict[str, float] = {}
@@ -66,11 +66,14 @@ def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | Non
     if progress and len(progress.step_times) > 1:
         offsets.update(_by_steps(progress.step_times))
     clocks = Clocks(offsets)
-    job = [finding for finding in findings if "job" in finding.sources and finding.first is not None and finding.role != "teardown"]
+    job = [
+        finding
+        for finding in findings
+        if "job" in finding.sources and finding.first is not None and finding.role != "teardown"
+    ]
     death = min((time for finding in job if (time := clocks.first(finding)) is not None), default=None)
     if death is not None:
-        for source, offset in _kernel_offsets(findings, death):
-            offsets[source] = offset
+        offsets.update(_kernel_offsets(findings, death))
     for source, offset in sorted(offsets.items()):
         if abs(offset) > SAME_TIME:
             notes.append(f"the clock of {source} differs by about {abs(offset):.0f} s from the others")

@@ -85,7 +85,14 @@ def _went_on(
     for finding in findings:
         later = None
         if finding.survivable and not finding.traceback and finding.role != "teardown":
-            later = next((f for f in fatal if f is not finding and _later_in_stream(finding, f) and edges.scope(finding, f) is None), None)
+            later = next(
+                (
+                    f
+                    for f in fatal
+                    if f is not finding and _later_in_stream(finding, f) and edges.scope(finding, f) is None
+                ),
+                None,
+            )
         if later:
             excluded.append(ExcludedFinding(finding, f"the process went on until {later.error_type}"))
         else:

@@ -1,0 +1,127 @@
+"""The arguments of `diagnose LOG...` and of its verbs, as argparse parsers.
+
+In: nothing. Out: `diagnose_parser()`, `verb_parser()`, `VERBS`. A first word that is a verb selects the verb; a file of
+that name is given as `./rules`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.metadata import PackageNotFoundError, version
+
+VERBS = ("rules", "completion")
+FORMATS = ("text", "json", "jsonl", "markdown")
+SHELLS = ("bash", "zsh", "fish")
+
+_DESCRIPTION = """\
+Say what failed in a GPU training job, whose fault it is, why, and what to do next.
+
+All inputs together are one job: log files, directories, globs, archives (gz, zst, xz, bz2, tar, zip), or - for
+standard input."""
+
+_USAGE = """\
+diagnose LOG... [options]
+       diagnose rules {list,show,lint,test,noise,new,schema} ...
+       diagnose completion {bash,zsh,fish}"""
+
+_EPILOG = """\
+examples:
+  diagnose slurm-4711.out
+  diagnose logs/ --kernel-log gx-043.kernel.log --scheduler-record sacct.txt
+  kubectl logs --prefix -l job=train | diagnose -
+  diagnose --format json logs/ | jq .recovery
+  diagnose rules list                      all rules
+  diagnose ./rules                         a file or directory that is named like a verb
+
+exit codes:
+  0  the job failed, and the report says what is known of why
+  1  the job did not fail
+  3  inconclusive: neither failure nor success is proven
+  2  wrong usage, or nothing could be read
+  --exit-zero turns all of them into 0, for scheduler hooks"""
+
+
+def diagnose_parser() -> argparse.ArgumentParser:
+    """The parser of `diagnose LOG...`."""
+    parser = argparse.ArgumentParser(
+        prog="diagnose",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=_USAGE,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "logs", nargs="*", metavar="LOG", help="files, directories, globs, archives; - is standard input"
+    )
+    inputs = parser.add_argument_group("further inputs of the same job")
+    inputs.add_argument(
+        "--kernel-log",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="kernel log of a host (dmesg, journalctl text or JSON, syslog); repeatable",
+    )
+    inputs.add_argument(
+        "--scheduler-record",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="sacct, scontrol, kubectl describe or events; text, JSON or YAML; repeatable",
+    )
+    inputs.add_argument(
+        "--inventory",
+        metavar="FILE",
+        help="which rank is on which host and GPU: JSON, YAML or CSV with columns rank, host, gpu, pci, nic ...",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=FORMATS, default="text", help="text (default), json, jsonl or markdown")
+    output.add_argument("--output", "-o", metavar="FILE", help="write the report to a file instead of standard output")
+    output.add_argument(
+        "--explain",
+        action="store_true",
+        help="show every finding, what explained or excluded it, and which test moved attribution (text)",
+    )
+    output.add_argument("-v", "--verbose", action="store_true", help="more evidence, nothing shortened")
+    output.add_argument("-q", "--quiet", action="store_true", help="the first line only, no progress bar")
+    output.add_argument(
+        "--exit-zero", action="store_true", help="exit 0 whatever the verdict, also when nothing could be read"
+    )
+    rules = parser.add_argument_group("knowledge")
+    rules.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a site's own rules, over the shipped ones; repeatable",
+    )
+    rules.add_argument(
+        "--no-llm", action="store_true", help="decide by rules alone (no model is configured in this release)"
+    )
+    parser.add_argument("--version", action="version", version=f"diagnose {_version()}")
+    return parser
+
+
+def verb_parser() -> argparse.ArgumentParser:
+    """The parser of the verbs."""
+    from diagnose.cli.rules import add_rules_parser
+
+    parser = argparse.ArgumentParser(prog="diagnose", allow_abbrev=False)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add_rules_parser(verbs)
+    completion = verbs.add_parser(
+        "completion",
+        help="print a shell completion script",
+        description="Print a completion script for your shell.",
+        epilog='example:\n  eval "$(diagnose completion bash)"',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    completion.add_argument("shell", choices=SHELLS)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("gpu-job-diagnose")
+    except PackageNotFoundError:
+        return "(not installed)"

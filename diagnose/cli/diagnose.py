@@ -1,0 +1,133 @@
+"""`diagnose LOG...`: run the pipeline and write the report.
+
+In: parsed arguments. Out: an exit code; the report on standard output or in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from diagnose.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+EXIT_CODES = {"failed": 0, "no_failure": 1, "inconclusive": 3}
+_PROGRESS_AFTER = 1.0  # seconds
+
+
+def run_diagnose(options: argparse.Namespace) -> int:
+    """Diagnose and write the report; returns the exit code of the verdict."""
+    from diagnose.pipeline import Request, Services, diagnose
+    from diagnose.report import render
+    from diagnose.rules.load import load_rules
+    from diagnose.settings import Settings
+
+    settings = Settings(rules=tuple(options.rules))
+    request = Request(
+        paths=options.logs,
+        kernel_logs=options.kernel_log,
+        scheduler_records=options.scheduler_record,
+        inventory=options.inventory,
+        stdin=sys.stdin.buffer if "-" in [*options.logs, *options.kernel_log, *options.scheduler_record] else None,
+    )
+    rules = load_rules(settings.rules)
+    with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
+        report = diagnose(request, Services(rules, on_progress=on_progress), settings)
+    to_file = options.output is not None
+    text = render(
+        report,
+        options.format,
+        width=100 if to_file else _width(),
+        colour=not to_file and wants_colour(),
+        explain=options.explain,
+        verbose=options.verbose,
+    )
+    if options.quiet and options.format == "text":
+        text = text.split("\n", 1)[0] + "\n"
+    if to_file:
+        _write(options.output, text)
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    return 0 if options.exit_zero else EXIT_CODES[report.status]
+
+
+def wants_colour() -> bool:
+    """Colour where people look: a terminal, unless NO_COLOR says otherwise; FORCE_COLOR for pagers."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+
+
+def _write(path: str, text: str) -> None:
+    """Writes a file whole or not at all."""
+    folder = os.path.dirname(path) or "."
+    if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe: nothing to replace
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return
+    temporary = ""
+    try:
+        mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o666 & ~_umask()
+        with tempfile.NamedTemporaryFile(
+            "w", dir=folder, delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            temporary = file.name
+            file.write(text)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; choose another --output") from error
+    finally:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextlib.contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[int, int | None], None] | None]:
+    """A progress bar on standard error once the work has taken a second."""
+    if not shown:
+        yield None
+        return
+    started = time.monotonic()
+    bar: list[tuple[Progress, TaskID]] = []
+
+    def on_progress(done: int, total: int | None) -> None:
+        if not bar:
+            if time.monotonic() - started < _PROGRESS_AFTER:
+                return
+            from rich.console import Console
+            from rich import progress
+
+            display = progress.Progress(console=Console(stderr=True), transient=True)
+            display.start()
+            bar.append((display, display.add_task("reading", total=total)))
+        display, task = bar[0]
+        # Compressed inputs grow past their size on disk: then the end is not known.
+        display.update(task, completed=done, total=total if total and total >= done else None)
+
+    try:
+        yield on_progress
+    finally:
+        if bar:
+            bar[0][0].stop()

@@ -1,0 +1,60 @@
+"""Where the process starts: selects the verb, and turns every expected error into one line and an exit code.
+
+In: argv. Out: an exit code: 0 failed, 1 no failure, 3 inconclusive, 2 usage or input error, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from diagnose.cli.arguments import VERBS, diagnose_parser, verb_parser
+from diagnose.errors import DiagnoseError
+
+ERROR = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "_ARGCOMPLETE" in os.environ:
+        from diagnose.cli.completion import complete
+
+        complete()
+    try:
+        return _run(arguments)
+    except DiagnoseError as error:
+        print(f"diagnose: {error}", file=sys.stderr)
+        return 0 if "--exit-zero" in arguments else ERROR
+    except BrokenPipeError:
+        # The reader has left; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("\ndiagnose: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if arguments and arguments[0] in VERBS:
+        options = verb_parser().parse_args(arguments)
+        if options.verb == "completion":
+            from diagnose.cli.completion import script
+
+            print(script(options.shell))
+            return 0
+        from diagnose.cli.rules import run_rules
+
+        return run_rules(options)
+    from diagnose.cli.diagnose import run_diagnose
+
+    parser = diagnose_parser()
+    options = parser.parse_args(arguments)
+    if not (options.logs or options.kernel_log or options.scheduler_record):
+        parser.error("nothing to read: name a log file or directory, or - for standard input (see --help)")
+    return run_diagnose(options)

@@ -1,0 +1,300 @@
+"""One failed job in, one explained verdict out: the only place that knows the order of the stages.
+
+In: a `Request` and `Services`. Out: a `Report`. Sources are read one after another, block by block; nothing is held
+but what compression lets through and what the matcher gathers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
+
+from diagnose.compress import Compressor, Filters, Guard, PassThrough
+from diagnose.errors import LimitExceeded, SourceError
+from diagnose.lines import LineReader, RecordAssembler, guard_keywords
+from diagnose.lines.attempts import AttemptTracker, align
+from diagnose.lines.inventory import Inventory
+from diagnose.lines.order import restore
+from diagnose.lines.progress import ProgressReader
+from diagnose.lines.timeline import Timeline
+from diagnose.models import (
+    Coverage,
+    DecidedBy,
+    Explanation,
+    History,
+    Input,
+    KeptLine,
+    NoHistory,
+    Report,
+    RuleSet,
+    SourceCoverage,
+    Stats,
+)
+from diagnose.rules.aggregate import Aggregator
+from diagnose.rules.combine import combine
+from diagnose.rules.findings import resolve
+from diagnose.rules.matcher import Matcher
+from diagnose.rules.verdict import Verdict, decide
+from diagnose.settings import Settings
+from diagnose.sources import collect, load_inventory
+
+_MISSING_SHOWN = 8
+_WANTS_KERNEL_LOG = frozenset({"hardware", "cuda", "comm", "network", "host", "node"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to diagnose: inputs of one job. Paths may be files, globs, directories, archives or `-`."""
+
+    paths: Sequence[str]
+    kernel_logs: Sequence[str] = ()
+    scheduler_records: Sequence[str] = ()
+    inventory: str | None = None
+    stdin: BinaryIO | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a run needs from outside: rules, the memory of other jobs, and someone to tell how far it is.
+
+    `on_progress(done, total)` gets bytes read and bytes on disk (None where not known).
+    """
+
+    rules: RuleSet
+    history: History = field(default_factory=NoHistory)
+    on_progress: Callable[[int, int | None], None] | None = None
+
+
+def diagnose(request: Request, services: Services, settings: Settings | None = None) -> Report:
+    """Reads the inputs of one job and returns the report on it.
+
+    Raises `SourceError` where nothing at all can be read and `UsageError` where the inventory is unusable.
+    """
+    return _Run(request, services, settings or Settings()).report()
+
+
+class _Run:
+    """The state of one run: what all sources of a job add to."""
+
+    def __init__(self, request: Request, services: Services, settings: Settings) -> None:
+        self._started = time.monotonic()
+        self._request = request
+        self._services = services
+        self.settings = settings
+        rules = services.rules
+        families = {name: entry.family for name, entry in rules.taxonomy.items()}
+        self._groups = Aggregator(settings.limits, families)
+        self.matcher = Matcher(rules, self._groups, settings.limits)
+        self._filters = Filters(rules.filters if settings.compress else ())
+        self._guard = Guard((*self.matcher.keywords, *guard_keywords()))
+        self.progress = ProgressReader(rules.filters)
+        self.inventory = Inventory()
+        self.timeline = Timeline()
+        self._trackers: dict[str, AttemptTracker] = {}
+        self._covered: list[SourceCoverage] = []
+        self._not_read: list[str] = []
+        self._kernel_hosts: set[str] = set()
+        self._bytes = self._lines = self._kept = self._dropped = self._evicted = 0
+        self._total: int | None = None
+        self._deadline = self._started + settings.limits.seconds
+
+    def report(self) -> Report:
+        request, limits = self._request, self.settings.limits
+        if request.inventory:
+            self.inventory.add(load_inventory(request.inventory))
+        sources = collect(
+            request.paths,
+            kernel_logs=request.kernel_logs,
+            scheduler_records=request.scheduler_records,
+            stdin=request.stdin,
+            limits=limits,
+        )
+        self._not_read.extend(sources.not_read)
+        sizes = [item.size for item in sources.inputs]
+        self._total = (
+            sum(size for size in sizes if size is not None) if all(size is not None for size in sizes) else None
+        )
+        for item in sources.inputs:
+            self.inventory.learn_source(item.source)
+        for item in sources.inputs:
+            if time.monotonic() > self._deadline:
+                self._not_read.append(f"{item.source.name}: the time limit of {limits.seconds:.0f} s was reached")
+                continue
+            self._read(item)
+        return self._finished()
+
+    def _read(self, item: Input) -> None:
+        """Feeds one source through compression, lines and the matcher."""
+        source, limits = item.source, self.settings.limits
+        restored = restore(source, self._blocks(item), limits)
+        compressor = (
+            Compressor(source, self._filters, self._guard, limits)
+            if self.settings.compress
+            else PassThrough(source, limits)
+        )
+        reader = _SourceReader(self, item)
+        truncated = False
+        held: list[KeptLine] = []
+        try:
+            for block in restored.blocks:
+                kept = compressor.feed(block)
+                if restored.reversed:
+                    held.extend(kept)
+                else:
+                    reader.feed(kept)
+                if time.monotonic() > self._deadline:
+                    raise LimitExceeded(f"{source.name}: the time limit of {limits.seconds:.0f} s was reached")
+        except SourceError as error:
+            truncated = True
+            self._not_read.append(str(error))
+        held.extend(compressor.finish()) if restored.reversed else reader.feed(compressor.finish())
+        counts = compressor.counts
+        if restored.reversed:
+            reader.feed([_renumbered(kept, restored.original(kept.number, counts.lines)) for kept in held])
+        reader.finish()
+        self._kernel_hosts |= reader.kernel_hosts
+        self._trackers[source.name] = reader.tracker
+        self._lines += counts.lines
+        self._kept += counts.kept
+        self._dropped += counts.dropped + counts.collapsed
+        self._evicted += counts.evicted_templates
+        self._covered.append(SourceCoverage(source.name, source.kind, counts.lines, truncated or counts.truncated > 0))
+
+    def _blocks(self, item: Input) -> Iterator[bytes]:
+        for block in item.blocks():
+            self._bytes += len(block)
+            if self._services.on_progress:
+                self._services.on_progress(self._bytes, self._total)
+            yield block
+
+    def _finished(self) -> Report:
+        notes = combine(self.matcher, self.inventory)
+        alignment = align(self._trackers)
+        attempts = self.timeline.attempts(alignment)
+        rules = self._services.rules
+        resolved = resolve(self._groups, rules, attempts, alignment, self.inventory)
+        verdict = decide(
+            resolved.findings,
+            resolved.excluded,
+            rules,
+            attempts,
+            self.timeline,
+            self.inventory,
+            self._services.history,
+        )
+        timeouts = tuple(
+            f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()
+        )
+        return self._built(verdict, (*notes, *timeouts))
+
+    def _built(self, verdict: Verdict, notes: tuple[str, ...]) -> Report:
+        explanation = verdict.explanation
+        return Report(
+            status=verdict.status,
+            error_type=verdict.error_type,
+            category=verdict.category,
+            attribution=verdict.attribution,
+            sureness=verdict.sureness,
+            root_cause=verdict.root_cause,
+            alternatives=verdict.alternatives,
+            chain=verdict.chain,
+            culprits=verdict.culprits,
+            recovery=verdict.recovery,
+            progress=verdict.progress,
+            attempts=verdict.attempts,
+            coverage=self._coverage(verdict),
+            decided_by=DecidedBy(
+                stage="rules" if verdict.rule or verdict.status == "no_failure" else "none",
+                rule=verdict.rule,
+                ruleset=self._services.rules.version,
+                agent_state="not_needed" if verdict.rule or verdict.status == "no_failure" else "not_configured",
+            ),
+            stats=Stats(self._bytes, self._lines, self._kept, round(time.monotonic() - self._started, 3)),
+            explanation=Explanation(
+                explanation.findings,
+                explanation.explained,
+                explanation.excluded,
+                explanation.attribution,
+                (*explanation.notes, *notes),
+            ),
+        )
+
+    def _coverage(self, verdict: Verdict) -> Coverage:
+        inventory = self.inventory
+        seen = inventory.ranks_seen | self.timeline.ranks.keys()
+        expected = inventory.world_size
+        missing: list[str] = []
+        own = sum(1 for known in self.timeline.ranks.values() if known.own)
+        if own > 1 and expected and expected <= 65_536:
+            absent = [rank for rank in range(expected) if rank not in seen]
+            missing.extend(f"rank {rank}" for rank in absent[:_MISSING_SHOWN])
+            if len(absent) > _MISSING_SHOWN:
+                missing.append(f"{len(absent) - _MISSING_SHOWN} more ranks")
+        missing.extend(self._kernel_logs_missing(verdict))
+        return Coverage(
+            sources=tuple(self._covered),
+            not_read=(*self._not_read, *missing),
+            ranks_seen=len(seen) or None,
+            ranks_expected=expected,
+            dropped_lines=self._dropped,
+            evicted_templates=self._evicted,
+        )
+
+    def _kernel_logs_missing(self, verdict: Verdict) -> list[str]:
+        """The kernel logs that would confirm or refute the verdict and were not given."""
+        entry = self._services.rules.taxonomy.get(verdict.error_type or "")
+        if verdict.status == "no_failure" or (entry and entry.family not in _WANTS_KERNEL_LOG):
+            return []
+        given = {self.inventory.canonical_host(name) for name in self._kernel_hosts}
+        hosts = [culprit.id for culprit in verdict.culprits if culprit.kind == "host"]
+        wanted = [host for host in hosts or self.inventory.hosts if host not in given]
+        shown = [f"kernel log of {host}" for host in wanted[:_MISSING_SHOWN]]
+        return (
+            [*shown, f"kernel logs of {len(wanted) - _MISSING_SHOWN} more hosts"]
+            if len(wanted) > _MISSING_SHOWN
+            else shown
+        )
+
+
+class _SourceReader:
+    """Takes the kept lines of one source through lines, progress, attempts and records to the matcher."""
+
+    def __init__(self, run: _Run, item: Input) -> None:
+        self._run = run
+        self.tracker = AttemptTracker(item.source)
+        self.kernel_hosts: set[str] = set()
+        self._kernel = item.source.kind == "kernel"
+        if self._kernel and item.source.host:
+            self.kernel_hosts.add(item.source.host)
+        self._lines = LineReader(item.source, run.settings.limits)
+        self._records = RecordAssembler(item.source, run.settings.limits)
+        self._matcher = run.matcher.source(item.source)
+        self._attempt = 0
+
+    def feed(self, kept_lines: Sequence[KeptLine]) -> None:
+        """Reads kept lines in order."""
+        run = self._run
+        for kept in kept_lines:
+            for line in self._lines.read(kept):
+                event = run.progress.read(line, self._attempt)
+                self._attempt = self.tracker.observe(line, event.step if event and event.kind == "step" else None)
+                if event is not None:
+                    run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
+                run.timeline.observe(line, self._attempt)
+                run.inventory.observe(line)
+                if self._kernel and line.host:
+                    self.kernel_hosts.add(line.host)
+                self._matcher.line(line)
+                for record in self._records.feed(line):
+                    self._matcher.record(record, self._attempt)
+
+    def finish(self) -> None:
+        """Closes what is still open."""
+        for record in self._records.finish():
+            self._matcher.record(record, self._attempt)
+
+
+def _renumbered(kept: KeptLine, number: int) -> KeptLine:
+    return replace(kept, number=number)

@@ -1,0 +1,221 @@
+"""The first screen: what an on-call engineer needs, in the order it is needed.
+
+In: a `Report` and a width in columns. Out: rows of (label, text, where), laid out by `text` and `markdown`. `where` is
+the place of the line, `file:line`. Nothing here knows of colour or of a terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnose.models import Evidence, Report
+from diagnose.rules.captures import ranges
+
+_EVIDENCE_ROWS = 3
+_CHAIN_LINKS = 6
+_ATTRIBUTIONS = {
+    "infrastructure": "infrastructure",
+    "user": "your code",
+    "scheduler": "scheduler",
+    "unknown": "cause unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the screen; a row without a label goes on with the one before."""
+
+    label: str
+    text: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The first line: status, and what follows it in order of importance."""
+
+    status: str
+    parts: tuple[str, ...]
+    rule: str
+
+
+def headline(report: Report) -> Headline:
+    """The first line of the screen."""
+    if report.status == "no_failure":
+        done = "the job completed" if report.progress.completed else "nothing stopped the work"
+        return Headline("NO FAILURE", (done,), "")
+    if report.status == "inconclusive":
+        return Headline("INCONCLUSIVE", ("nothing read proves a failure or an end",), "")
+    if report.error_type is None:
+        return Headline("FAILED", ("cause not found",), "")
+    owner = _ATTRIBUTIONS[report.attribution or "unknown"]
+    rule = report.decided_by.rule or ""
+    return Headline("FAILED", tuple(part for part in (owner, report.error_type, _culprit(report)) if part), rule)
+
+
+def _culprit(report: Report) -> str:
+    by_kind: dict[str, list[str]] = {}
+    for culprit in report.culprits:
+        by_kind.setdefault(culprit.kind, []).append(culprit.id)
+    host = by_kind.get("host", [])
+    if len(host) == 1 and "gpu" in by_kind:
+        return f"{host[0]} GPU {by_kind['gpu'][0]}"
+    for kind in ("host", "gpu", "switch", "nic", "rank", "file", "config", "service", "process"):
+        names = by_kind.get(kind)
+        if names:
+            label = "" if kind in ("host", "file", "config", "service") else f"{kind} "
+            shown = (
+                ", ".join(ranges(int(name) for name in names))
+                if kind == "rank" and all(n.isdigit() for n in names)
+                else ", ".join(names[:3])
+            )
+            return label + shown + (f" and {len(names) - 3} more" if kind != "rank" and len(names) > 3 else "")
+    return ""
+
+
+def screen(report: Report, *, verbose: bool = False) -> list[Row]:
+    """The rows below the headline."""
+    rows: list[Row] = []
+    if report.root_cause:
+        rows.append(Row("Cause", report.root_cause.summary))
+        shown = report.root_cause.evidence[: 8 if verbose else _EVIDENCE_ROWS]
+        rows.extend(_evidence_row(evidence, verbose=verbose) for evidence in shown)
+        for index, reason in enumerate(report.root_cause.reasons):
+            rows.append(Row("Why" if index == 0 else "", reason))
+    rows.extend(_chain_rows(report))
+    rows.extend(_culprit_rows(report))
+    rows.extend(_progress_rows(report))
+    rows.extend(_attempt_rows(report))
+    for letter, alternative in zip("abcdefgh", report.alternatives, strict=False):
+        rows.append(
+            Row(
+                f"Maybe {letter}",
+                f"{alternative.error_type}    for: {alternative.for_}    against: {alternative.against}",
+            )
+        )
+        rows.append(Row("Decide", alternative.test))
+    rows.extend(_recovery_rows(report))
+    rows.extend(_sure_rows(report))
+    rows.extend(_coverage_rows(report))
+    return rows
+
+
+def _evidence_row(evidence: Evidence, *, verbose: bool) -> Row:
+    del verbose
+    where = evidence.source if evidence.line is None else f"{evidence.source}:{evidence.line}"
+    clock = f"{evidence.time[11:19]} " if evidence.time else ""
+    unit = " ".join(
+        part for part in (evidence.host or "", f"rank {evidence.rank}" if evidence.rank is not None else "") if part
+    )
+    text = evidence.text.strip()
+    return Row("", f"{clock}{unit}{': ' if unit else ''}{text}", where)
+
+
+def _chain_rows(report: Report) -> list[Row]:
+    links = report.chain[1:] if report.root_cause and report.error_type else report.chain
+    if not links:
+        return []
+    shown = []
+    for link in links[:_CHAIN_LINKS]:
+        who = f"{len(link.ranks)} ranks" if len(link.ranks) > 1 else f"rank {link.ranks[0]}" if link.ranks else ""
+        times = f" x{link.count}" if link.count > 1 and not who else ""
+        shown.append(f"{link.error_type}{' on ' + who if who else ''}{times}")
+    more = f" -> {len(links) - _CHAIN_LINKS} more" if len(links) > _CHAIN_LINKS else ""
+    start = f"{report.error_type} -> " if report.error_type else ""
+    rows = [Row("Chain" if report.error_type else "Seen", start + " -> ".join(shown) + more)]
+    victims = sorted({rank for link in links if link.role != "cause" for rank in link.ranks} - _blamed(report))
+    if report.error_type and len(victims) > 1:
+        rows.append(Row("", f"{len(victims)} ranks ({', '.join(ranges(victims)[:4])}) are victims"))
+    return rows
+
+
+def _blamed(report: Report) -> set[int]:
+    ranks = {int(culprit.id) for culprit in report.culprits if culprit.kind == "rank" and culprit.id.isdigit()}
+    return ranks | set(report.chain[0].ranks if report.chain else ())
+
+
+def _culprit_rows(report: Report) -> list[Row]:
+    named = [culprit for culprit in report.culprits if culprit.names]
+    texts = [f"{culprit.kind} {culprit.id} = {', '.join(culprit.names[:6])}" for culprit in named[:4]]
+    return [Row("Also" if index == 0 else "", text) for index, text in enumerate(texts)]
+
+
+def _progress_rows(report: Report) -> list[Row]:
+    progress = report.progress
+    parts = []
+    if progress.last_step is not None:
+        at = f" at {progress.last_step_time[11:19]}" if progress.last_step_time else ""
+        parts.append(f"step {progress.last_step}{at}")
+    if progress.last_checkpoint is not None:
+        state = (
+            "last complete checkpoint"
+            if progress.last_checkpoint_complete
+            else "last checkpoint (not known to be complete)"
+        )
+        parts.append(f"{state} {progress.last_checkpoint}")
+    return [Row("Progress", "; ".join(parts))] if parts else []
+
+
+def _attempt_rows(report: Report) -> list[Row]:
+    if len(report.attempts) < 2:
+        return []
+    texts = []
+    for attempt in report.attempts[-6:]:
+        step = f" at step {attempt.last_step}" if attempt.last_step is not None else ""
+        texts.append(
+            f"{attempt.index + 1}: {attempt.error_type or 'not named'}{step}{' (this one)' if attempt.diagnosed else ''}"
+        )
+    return [Row("Attempts", "; ".join(texts))]
+
+
+def _recovery_rows(report: Report) -> list[Row]:
+    recovery = report.recovery
+    words = {
+        "restart": "restart", "restart_elsewhere": "restart elsewhere", "fix_and_resubmit": "fix and resubmit; a restart fails again",
+        "wait_and_retry": "wait, then retry", "none": "nothing", "unknown": "not known",
+    }  # fmt: skip
+    text = words[recovery.job]
+    if recovery.from_checkpoint and recovery.job in ("restart", "restart_elsewhere"):
+        text += f" from {recovery.from_checkpoint}"
+    hosts = sorted({node.host for node in recovery.nodes})
+    if recovery.job == "restart_elsewhere" and hosts:
+        text += f" without {', '.join(hosts[:4])}"
+    rows = [Row("Do job", text)]
+    by_host: dict[str, list[str]] = {}
+    for node in recovery.nodes:
+        by_host.setdefault(node.host, []).append(
+            node.action.replace("_", " ") + (f" {node.gpu}" if node.gpu and node.action == "reset_gpu" else "")
+        )
+    rows.extend(Row("Do node", f"{host}: {', '.join(actions)}") for host, actions in by_host.items())
+    if recovery.hint:
+        rows.append(Row("Hint", recovery.hint))
+    rows.extend(Row("Check" if index == 0 else "", check) for index, check in enumerate(recovery.checks[:5]))
+    return rows
+
+
+def _sure_rows(report: Report) -> list[Row]:
+    if report.sureness is None:
+        return []
+    words = {
+        "confirmed": "confirmed: independent sources agree; no rival is left",
+        "likely": "likely: one source says so; no rival is left",
+        "possible": "possible: another cause is not ruled out",
+    }
+    return [Row("Sure", words[report.sureness])]
+
+
+def _coverage_rows(report: Report) -> list[Row]:
+    coverage, stats = report.coverage, report.stats
+    count = len(coverage.sources)
+    parts = [f"{count} source{'s' if count != 1 else ''}, {stats.lines:,} lines"]
+    if coverage.ranks_seen:
+        expected = f" of {coverage.ranks_expected}" if coverage.ranks_expected else ""
+        parts.append(f"{coverage.ranks_seen}{expected} ranks seen")
+    parts.append(f"{stats.seconds:.1f} s")
+    rows = [Row("Read", "; ".join(parts))]
+    not_read = coverage.not_read
+    if not_read:
+        rows.append(
+            Row("Not read", "; ".join(not_read[:6]) + (f"; {len(not_read) - 6} more" if len(not_read) > 6 else ""))
+        )
+    return rows

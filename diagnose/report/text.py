@@ -1,0 +1,98 @@
+"""The report for a terminal: aligned, 100 columns or what there is, colour only where it is wanted.
+
+In: a `Report`. Out: text. Log text is stripped of control characters first: a log must not drive the terminal.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from diagnose.models import Finding, Report
+from diagnose.report.screen import Row, headline, screen
+
+_LABEL = 9
+_STYLES = {"FAILED": "\x1b[1;31m", "NO FAILURE": "\x1b[1;32m", "INCONCLUSIVE": "\x1b[1;33m"}
+_DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_LONGEST_ROW = 3  # lines that one row may take unless all is asked for
+
+
+def as_text(
+    report: Report, *, width: int = 100, colour: bool = False, explain: bool = False, verbose: bool = False
+) -> str:
+    """The report as text, ending in a newline."""
+    width = max(60, width)
+    head = headline(report)
+    status = f"{_STYLES[head.status]}{head.status}{_RESET}" if colour else head.status
+    first = "  ".join([status, *(printable(part) for part in head.parts)])
+    lines = [f"{first}    {_dim('rule ' + head.rule, colour=colour)}" if head.rule else first]
+    for row in screen(report, verbose=verbose):
+        lines.extend(_laid_out(row, width, colour=colour, whole=verbose))
+    if explain:
+        lines.extend(["", *_explained(report, width)])
+    return "\n".join(lines) + "\n"
+
+
+def printable(text: str) -> str:
+    """Text without characters that a terminal would act on, nor ones that cannot be encoded."""
+    safe = "".join(char if char.isprintable() else " " if char in "\n\t\r" else f"\\x{ord(char):02x}" for char in text)
+    return safe.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _dim(text: str, *, colour: bool) -> str:
+    return f"{_DIM}{text}{_RESET}" if colour else text
+
+
+def _laid_out(row: Row, width: int, *, colour: bool, whole: bool) -> list[str]:
+    text, where = printable(row.text), printable(row.where)
+    label = f"{row.label:<{_LABEL}}"
+    if colour and row.label:
+        label = f"{_BOLD}{label}{_RESET}"
+    room = width - _LABEL
+    if where:
+        room_for_text = max(20, room - len(where) - 2)
+        shown = text if whole or len(text) <= room_for_text else text[: room_for_text - 3] + "..."
+        gap = " " * max(2, room - len(shown) - len(where))
+        return [f"{label}{shown}{gap}{_dim(where, colour=colour)}"]
+    wrapped = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
+    if len(wrapped) > _LONGEST_ROW and not whole:
+        wrapped = [*wrapped[: _LONGEST_ROW - 1], wrapped[_LONGEST_ROW - 1][: room - 4] + " ..."]
+    return [f"{label}{wrapped[0]}", *(" " * _LABEL + line for line in wrapped[1:])]
+
+
+def _explained(report: Report, width: int) -> list[str]:
+    explanation = report.explanation
+    lines = ["Findings, and what explains them"]
+    for finding in explanation.findings:
+        causes = explanation.explained.get(finding.id, ())
+        why = f"explained by {', '.join(causes[:4])}" if causes else "nothing explains it"
+        lines.append(f"  {_finding(finding)}: {why}")
+        lines.extend(
+            f"      {evidence.source}:{evidence.line}  {printable(evidence.text)[: width - 10]}"
+            for evidence in finding.evidence[:2]
+        )
+    if not explanation.findings:
+        lines.append("  none")
+    if explanation.excluded:
+        lines.append("Set aside")
+        lines.extend(f"  {_finding(item.finding)}: {item.why}" for item in explanation.excluded)
+    if explanation.attribution:
+        lines.append("Attribution")
+        lines.extend(f"  {reason}" for reason in explanation.attribution)
+    if explanation.notes:
+        lines.append("Notes")
+        lines.extend(f"  {note}" for note in explanation.notes)
+    lines.append(f"Policy row {report.recovery.policy or 'none'}; rules {report.decided_by.ruleset or '-'}")
+    return lines
+
+
+def _finding(finding: Finding) -> str:
+    where = ", ".join(sorted(finding.hosts)[:3] + sorted(finding.gpus)[:2])
+    ranks = (
+        f", {len(finding.ranks)} ranks"
+        if len(finding.ranks) > 1
+        else f", rank {next(iter(finding.ranks))}"
+        if finding.ranks
+        else ""
+    )
+    shadow = ", experimental: decides nothing" if finding.shadow else ""
+    return f"{finding.id} {finding.error_type} ({finding.role}, x{finding.count}{ranks}{', ' + where if where else ''}{shadow})"

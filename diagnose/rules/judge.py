@@ -1,0 +1,155 @@
+"""One attempt judged: what counts, what explains it, and whether failure or success is proven.
+
+In: the findings of one attempt and its progress. Out: `Judgement`. Nothing here knows of reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from diagnose.lines.timeline import AttemptProgress
+from diagnose.models import DiagnosisRule, ExcludedFinding, Finding, RuleSet
+from diagnose.models.report import ReportStatus
+from diagnose.rules.collectives import mismatch_findings
+from diagnose.rules.edges import Edges
+from diagnose.rules.graph import AFTER_SYMPTOM, Graph, explain
+from diagnose.rules.precedence import Clocks, estimate_clocks
+from diagnose.rules.survival import completion, failed_exits, set_aside
+
+# Symptom types that prove by themselves that a process ended badly; a closed connection alone does not.
+_PROVES_FAILURE = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed"})
+_AFTER_THE_END = frozenset({"comm", "teardown"})
+_CRASH_AT_EXIT = frozenset({"SegmentationFault", "ProcessKilled"})
+_FEW_LINES_AFTER = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is known of one attempt. `root` is None where nothing could be named."""
+
+    attempt: int
+    status: ReportStatus
+    root: Finding | None
+    same_kind: tuple[Finding, ...]
+    rivals: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
+    excluded: tuple[ExcludedFinding, ...]
+    graph: Graph
+    clocks: Clocks
+    progress: AttemptProgress
+    completed: bool
+    notes: tuple[str, ...] = ()
+
+
+class Judge:
+    """Judges attempts under one rule set."""
+
+    def __init__(self, rule_set: RuleSet) -> None:
+        self._rule_set = rule_set
+        self._edges = Edges(rule_set)
+        self._by_id: Mapping[str, DiagnosisRule] = {rule.id: rule for rule in rule_set.diagnoses}
+        self._specificity = specificity(rule_set)
+
+    def rule(self, finding: Finding | None) -> DiagnosisRule | None:
+        """The rule behind a finding."""
+        return self._by_id.get(finding.rule or "") if finding else None
+
+    def judge(self, attempt: int, findings: Sequence[Finding], progress: AttemptProgress) -> Judgement:
+        """Judges one attempt from its findings."""
+        findings = [*findings, *mismatch_findings(findings, self._rule_set)]
+        clocks, notes = estimate_clocks(findings, progress)
+        counted, excluded = set_aside(findings, progress, self._edges, clocks)
+        graph = explain(counted, self._edges, clocks, self._specificity)
+        roots = self._suspects(graph, clocks)
+        end = completion(progress)
+        exits = failed_exits(progress)
+        proven = bool(exits and not end) or any(
+            finding.error_type in _PROVES_FAILURE or (finding.traceback and finding.role != "teardown")
+            for finding in counted
+        )
+        root = roots[0] if roots else None
+        if root is not None and self._weak(root) and not proven:
+            excluded = (*excluded, ExcludedFinding(root, "a warning, and nothing shows that the job stopped"))
+            root = None
+        status: ReportStatus = "failed" if root is not None or proven else "inconclusive"
+        if end is not None:
+            status, root = self._after_the_end(counted, root, exits_after=_exits_after(exits, end))
+        elif status == "failed" and root is None and exits and all(code == 0 for code, _ in exits):
+            status = "no_failure"
+        same_kind = (
+            tuple(f for f in roots if root and f.error_type == root.error_type and f.role == root.role) if root else ()
+        )
+        rivals = tuple(f for f in graph.tied if root and f.error_type != root.error_type and f in roots) if root else ()
+        return Judgement(
+            attempt,
+            status,
+            root,
+            same_kind,
+            rivals,
+            counted,
+            excluded,
+            graph,
+            clocks,
+            progress,
+            end is not None,
+            (*notes, *graph.notes),
+        )
+
+    def _suspects(self, graph: Graph, clocks: Clocks) -> list[Finding]:
+        """Unexplained causes and symptoms; a cause well after an unexplained symptom is its echo and stands behind."""
+        roots = [finding for finding in graph.roots if finding.role != "teardown"]
+        symptoms = [finding for finding in roots if finding.role == "symptom"]
+        echoes = [
+            finding
+            for finding in roots
+            if finding.role == "cause"
+            and finding.traceback
+            and any((gap := clocks.gap(symptom, finding)) is not None and gap > AFTER_SYMPTOM for symptom in symptoms)
+        ]
+        return [finding for finding in roots if finding not in echoes] + echoes
+
+    def _weak(self, root: Finding) -> bool:
+        rule = self.rule(root)
+        return rule is not None and rule.level == "low"
+
+    def _after_the_end(
+        self, counted: Sequence[Finding], root: Finding | None, *, exits_after: bool
+    ) -> tuple[ReportStatus, Finding | None]:
+        """The work was done: only a failure that follows, and shows in the exit, is one."""
+        causes = [
+            finding
+            for finding in counted
+            if finding.role != "teardown"
+            and finding.family not in _AFTER_THE_END
+            and finding.error_type not in _CRASH_AT_EXIT
+        ]
+        if root is not None and root in causes:
+            return "failed", root
+        bad_end = exits_after or any(f.error_type in ("Aborted", "ChildFailed") for f in counted)
+        if not bad_end:
+            return "no_failure", None
+        shown = root or next((finding for finding in counted if finding.role == "teardown"), None)
+        return "failed", shown
+
+
+def _exits_after(exits: Sequence[tuple[int, object]], end: object) -> bool:
+    number = getattr(end, "number", 0)
+    source = getattr(getattr(end, "source", None), "name", "")
+    return any(
+        getattr(line, "number", 0) >= number
+        for _, line in exits
+        if getattr(getattr(line, "source", None), "name", "") == source
+    )
+
+
+def specificity(rule_set: RuleSet) -> dict[str, int]:
+    """How specific each rule is: longer required literals and more signatures come first in a tie."""
+    scores: dict[str, int] = {}
+    for rule in rule_set.diagnoses:
+        needed = rule.match.all or rule.match.sequence
+        literal = max(
+            (len(keyword) for signature in rule.signatures.values() for keyword in signature.keywords), default=0
+        )
+        scores[rule.id] = 1000 * len(needed) + literal
+    return scores

@@ -1,0 +1,472 @@
+"""The verdict on a job: its last attempt, seen beside the earlier ones.
+
+In: findings of all attempts, progress, inventory, history. Out: `Verdict`: every field of a report that knowledge
+decides. `pipeline` adds what reading cost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from diagnose.lines.inventory import Inventory
+from diagnose.lines.timeline import AttemptProgress, Timeline
+from diagnose.models import (
+    Alternative,
+    AttemptSummary,
+    ChainLink,
+    Culprit,
+    Evidence,
+    ExcludedFinding,
+    Explanation,
+    Finding,
+    History,
+    Progress,
+    Recovery,
+    RootCause,
+    RuleSet,
+)
+from diagnose.models.report import ReportStatus, Sureness
+from diagnose.models.rule import AttributionName
+from diagnose.rules.attribution import attribute
+from diagnose.rules.captures import Value, fill
+from diagnose.rules.collectives import absent_ranks, describe_ranks
+from diagnose.rules.culprits import find_culprits
+from diagnose.rules.findings import iso, line_evidence
+from diagnose.rules.judge import Judge, Judgement
+from diagnose.rules.policy import Situation, recover
+from diagnose.rules.survival import failed_exits
+
+_CHAIN = 32
+_EVIDENCE = 8
+_UNKNOWN = re.compile(
+    r"(?:,?\s+(?:on|of|at|for|from|in|to|by|with|after|rank|ranks|host|GPU|device|pid|node|step))*\s*\(?\?[\w%]*\)?"
+)
+_WITHOUT_RULE = "python-traceback"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided, and on what grounds."""
+
+    status: ReportStatus
+    error_type: str | None
+    category: str | None
+    attribution: AttributionName | None
+    sureness: Sureness | None
+    root_cause: RootCause | None
+    alternatives: tuple[Alternative, ...]
+    chain: tuple[ChainLink, ...]
+    culprits: tuple[Culprit, ...]
+    recovery: Recovery
+    progress: Progress
+    attempts: tuple[AttemptSummary, ...]
+    rule: str | None
+    explanation: Explanation
+
+
+def decide(
+    findings: Sequence[Finding],
+    excluded: Sequence[ExcludedFinding],
+    rule_set: RuleSet,
+    attempts: Mapping[int, AttemptProgress],
+    timeline: Timeline,
+    inventory: Inventory,
+    history: History,
+) -> Verdict:
+    """Judges every attempt and builds the verdict on the last."""
+    judge = Judge(rule_set)
+    indexes = sorted(attempts) or [0]
+    judged = {
+        index: judge.judge(index, [f for f in findings if f.attempt == index], attempts.get(index, AttemptProgress()))
+        for index in indexes
+    }
+    last = judged[indexes[-1]]
+    earlier = [judgement.root for index, judgement in judged.items() if index != last.attempt and judgement.root]
+    return _Builder(judge, rule_set, judged, last, earlier, excluded, timeline, inventory, history).build()
+
+
+class _Builder:
+    def __init__(
+        self,
+        judge: Judge,
+        rule_set: RuleSet,
+        judged: Mapping[int, Judgement],
+        last: Judgement,
+        earlier: Sequence[Finding],
+        excluded: Sequence[ExcludedFinding],
+        timeline: Timeline,
+        inventory: Inventory,
+        history: History,
+    ) -> None:
+        self._judge = judge
+        self._rule_set = rule_set
+        self._judged = judged
+        self._last = last
+        self._earlier = list(earlier)
+        self._excluded = excluded
+        self._timeline = timeline
+        self._inventory = inventory
+        self._history = history
+        self._ranks_known = max(inventory.world_size or 0, len(inventory.ranks_seen), len(timeline.ranks))
+
+    def build(self) -> Verdict:
+        root = self._last.root
+        return self._named(root) if self._last.status == "failed" and root is not None else self._unnamed()
+
+    def _named(self, root: Finding) -> Verdict:
+        last = self._last
+        rule = self._judge.rule(root)
+        error_type = root.error_type
+        if last.completed and root.family in ("comm", "teardown", "framework") and root.role != "cause":
+            error_type = "TeardownHang"
+        entry = self._rule_set.taxonomy.get(error_type)
+        if entry is None or entry.symptom:
+            return self._unnamed()
+        absent = absent_ranks(root, self._timeline, self._inventory, self._group(root)) if rule and rule.absent else ()
+        captures: dict[str, Value] = {**root.captures}
+        if absent:
+            captures["absent"] = absent
+            root = replace(root, captures=captures)
+        shape = attribute(root, rule, entry, last.same_kind, self._earlier, last.progress, self._ranks_known)
+        culprits = self._culprits(root, absent)
+        situation = self._situation(
+            root, error_type, shape.name, culprits, absent, all_ranks=shape.all_ranks, same_unit=shape.same_unit
+        )
+        hint = _clean(fill(rule.verdict.hint, captures)) if rule else _hint(root)
+        checks = tuple(_clean(fill(check, captures)) for check in rule.verdict.checks) if rule else ()
+        alternatives = self._alternatives(root, absent)
+        reasons = list(shape.reasons)
+        if absent:
+            reasons.append(f"{describe_ranks(absent)} did not report the time-out, though their logs were read")
+        reasons.extend(last.notes)
+        summary = _clean(fill(rule.verdict.cause, captures)) if rule else _summary(root)
+        return Verdict(
+            status="failed",
+            error_type=error_type,
+            category=entry.category,
+            attribution=shape.name,
+            sureness=self._sureness(root, bool(alternatives)),
+            root_cause=RootCause(summary, self._evidence(root), tuple(reasons)),
+            alternatives=alternatives,
+            chain=self._chain(root),
+            culprits=culprits,
+            recovery=recover(self._rule_set.policy, situation, hint, checks),
+            progress=self._progress(),
+            attempts=self._attempts(error_type),
+            rule=root.rule or _WITHOUT_RULE,
+            explanation=self._explanation(shape.reasons),
+        )
+
+    def _unnamed(self) -> Verdict:
+        last = self._last
+        situation = self._situation(
+            None, None, "unknown" if last.status == "failed" else None, (), (), all_ranks=False, same_unit=False
+        )
+        root_cause = None
+        hint = ""
+        if last.status == "failed":
+            evidence = self._proof()
+            root_cause = RootCause("The job failed; nothing read says why.", evidence, last.notes)
+            hint = self._read_next(evidence)
+        elif last.status == "inconclusive":
+            hint = self._what_decides()
+        return Verdict(
+            status=last.status,
+            error_type=None,
+            category=None,
+            attribution="unknown" if last.status == "failed" else None,
+            sureness="possible" if last.status == "failed" else None,
+            root_cause=root_cause,
+            alternatives=(),
+            chain=self._chain(None) if last.status != "no_failure" else (),
+            culprits=(),
+            recovery=recover(self._rule_set.policy, situation, hint, ()),
+            progress=self._progress(),
+            attempts=self._attempts(None),
+            rule=None,
+            explanation=self._explanation(()),
+        )
+
+    def _group(self, root: Finding) -> str | None:
+        rule = self._judge.rule(root)
+        if rule is None or rule.absent is None:
+            return None
+        value = root.captures.get(rule.absent.group)
+        return str(value) if value is not None else None
+
+    def _culprits(self, root: Finding, absent: Sequence[int]) -> tuple[Culprit, ...]:
+        rule = self._judge.rule(root)
+        found: dict[tuple[str, str], Culprit] = {}
+        same = [root, *[f for f in self._last.same_kind if f.id != root.id and f.rule == root.rule]]
+        if len(same) > 8 or any(f.role == "symptom" for f in same):
+            same = [root]
+        for finding in same:
+            for culprit in find_culprits(
+                finding,
+                self._judge.rule(finding) if finding is not root else rule,
+                self._inventory,
+                absent,
+                self._ranks_known,
+            ):
+                found.setdefault((culprit.kind, culprit.id), culprit)
+        # The rank whose device died is known from what the device's fault explains.
+        if root.family == "hardware":
+            for finding in self._last.findings:
+                if (
+                    finding.family == "cuda"
+                    and root.id in self._last.graph.explained.get(finding.id, ())
+                    and len(finding.ranks) == 1
+                ):
+                    if root.gpus and finding.gpus and not root.gpus & finding.gpus:
+                        continue
+                    rank = str(next(iter(finding.ranks)))
+                    if sum(kind == "rank" for kind, _ in found) < 1:
+                        found.setdefault(
+                            ("rank", rank),
+                            Culprit(
+                                "rank",
+                                rank,
+                                f"{finding.error_type} followed there",
+                                self._inventory.names("rank", rank),
+                            ),
+                        )
+        return tuple(found.values())
+
+    def _situation(
+        self,
+        root: Finding | None,
+        error_type: str | None,
+        attribution: AttributionName | None,
+        culprits: Sequence[Culprit],
+        absent: Sequence[int],
+        *,
+        all_ranks: bool,
+        same_unit: bool,
+    ) -> Situation:
+        hosts = [culprit.id for culprit in culprits if culprit.kind == "host"]
+        if not hosts and root is not None:
+            hosts = sorted(root.hosts)
+        named = {name for rank in absent if (name := self._inventory.host_of_rank(rank))}
+        hosts = hosts or sorted(named)
+        unit = hosts[0] if len(hosts) == 1 else None
+        gpu = next((culprit.id for culprit in culprits if culprit.kind == "gpu"), None)
+        repeats = self._history.unit_failures(host=unit, gpu=gpu, error_type=error_type or "", days=30) if unit else 0
+        again = (
+            self._history.workload_repeats(error_type=error_type, step=self._last.progress.last_step)
+            if error_type
+            else 0
+        )
+        return Situation(
+            self._last.status,
+            error_type,
+            attribution,
+            root,
+            self._judge.rule(root),
+            self._last.progress,
+            self._earlier,
+            culprits,
+            all_ranks,
+            same_unit,
+            absent,
+            repeats,
+            again,
+            hosts,
+        )
+
+    def _sureness(self, root: Finding, rivals: bool) -> Sureness:
+        if rivals or root.role == "symptom":
+            return "possible"
+        explained = [f for f in self._last.findings if root.id in self._last.graph.explained.get(f.id, ())]
+        kinds = set(root.sources)
+        for finding in explained:
+            if finding.family == "cuda" or finding.error_type in (
+                "ProcessKilled",
+                "DataloaderKilled",
+                "Terminated",
+                "PeerClosed",
+            ):
+                kinds |= finding.sources
+        # The same failure again is a second witness only where it is the same line or the same unit.
+        again = any(
+            f.error_type == root.error_type
+            and (f.place == root.place if root.traceback else bool(f.gpus & root.gpus or f.hosts & root.hosts))
+            for f in self._earlier
+        )
+        sure: Sureness = "confirmed" if len(kinds) > 1 or again else "likely"
+        if root.captures.get("assumed"):
+            return "likely" if sure == "confirmed" else "possible"
+        return sure
+
+    def _alternatives(self, root: Finding, absent: Sequence[int]) -> tuple[Alternative, ...]:
+        return tuple(
+            Alternative(
+                rival.error_type,
+                f"{_place(rival)} says so as early",
+                f"{_place(root)} may be earlier; the clocks do not tell",
+                f"the log around {_place(rival)} and {_place(root)} with finer time stamps",
+            )
+            for rival in self._last.rivals[:4]
+        )
+
+    def _evidence(self, root: Finding) -> tuple[Evidence, ...]:
+        same = [root, *[f for f in self._last.same_kind if f.id != root.id]]
+        own = list(root.evidence[:2])
+        confirming = [
+            f.evidence[0]
+            for f in self._last.findings
+            if f.evidence and f.family == "cuda" and root.id in self._last.graph.explained.get(f.id, ())
+        ]
+        rest = [*root.evidence[2:], *[f.evidence[0] for f in same[1:] if f.evidence]]
+        chosen: list[Evidence] = []
+        for evidence in [*own, *confirming[:1], *rest]:
+            if all((evidence.source, evidence.line) != (known.source, known.line) for known in chosen):
+                chosen.append(evidence)
+        return tuple(chosen[:_EVIDENCE])
+
+    def _proof(self) -> tuple[Evidence, ...]:
+        teardown = [f for f in self._last.findings if f.evidence]
+        lines = [line_evidence(line, self._inventory) for _, line in failed_exits(self._last.progress)[:2]]
+        return tuple([*[f.evidence[0] for f in teardown[:3]], *lines][:_EVIDENCE])
+
+    def _chain(self, root: Finding | None) -> tuple[ChainLink, ...]:
+        """The root, then everything it explains directly or through others, one link per kind of finding, by time."""
+        graph = self._last.graph
+        by_id = {finding.id: finding for finding in self._last.findings}
+        if root is not None:
+            reached = {root.id}
+            grew = True
+            while grew:
+                more = {
+                    name for name, causes in graph.explained.items() if name not in reached and reached & set(causes)
+                }
+                reached |= more
+                grew = bool(more)
+            members = [by_id.get(name, root) for name in graph.explained if name in reached]
+        else:
+            members = list(self._last.findings)
+        same = {f.id for f in self._last.same_kind}
+        members += [f for f in self._last.same_kind if f not in members]
+        groups: dict[tuple[str | None, str, str], list[Finding]] = {}
+        for finding in members:
+            groups.setdefault((finding.rule, finding.error_type, finding.role), []).append(finding)
+        links: list[tuple[tuple[object, ...], ChainLink]] = []
+        for (rule, error_type, _role), group in groups.items():
+            group.sort(key=lambda f: (f.first is None, f.first or 0.0, f.id))
+            first = group[0]
+            is_root = root is not None and any(f.id == root.id or f.id in same for f in group)
+            causes = [by_id[name] for f in group for name in graph.explained.get(f.id, ()) if name in by_id]
+            why = (
+                None
+                if is_root or not causes
+                else (
+                    root.rule or _WITHOUT_RULE
+                    if root and any(c.id == root.id for c in causes)
+                    else causes[0].rule or _WITHOUT_RULE
+                )
+            )
+            ranks = tuple(sorted({rank for f in group for rank in f.ranks}))[:4096]
+            start = self._last.clocks.first(first)
+            evidence = first.evidence[0] if first.evidence else None
+            if evidence is None:
+                continue
+            order = (not is_root, start is None, start or 0.0, min(first.spans.values(), default=(0, 0))[0])
+            links.append(
+                (order, ChainLink(error_type, first.role, sum(f.count for f in group), evidence, rule, why, ranks))
+            )
+        links.sort(key=lambda item: item[0])
+        return tuple(link for _, link in links[:_CHAIN])
+
+    def _progress(self) -> Progress:
+        progress = self._last.progress
+        started, complete = progress.checkpoint_started, progress.checkpoint_complete
+        checkpoint = complete or started
+        return Progress(
+            first_step=progress.first_step,
+            last_step=progress.last_step,
+            last_step_time=iso(progress.last_step_time),
+            last_checkpoint=checkpoint,
+            last_checkpoint_complete=None if checkpoint is None else complete is not None,
+            completed=self._last.completed or None if self._last.status == "inconclusive" else self._last.completed,
+        )
+
+    def _attempts(self, error_type: str | None) -> tuple[AttemptSummary, ...]:
+        made: list[AttemptSummary] = []
+        for index, judgement in sorted(self._judged.items()):
+            diagnosed = index == self._last.attempt
+            named = error_type if diagnosed else (judgement.root.error_type if judgement.root else None)
+            entry = self._rule_set.taxonomy.get(named or "")
+            progress = judgement.progress
+            made.append(
+                AttemptSummary(
+                    index,
+                    diagnosed,
+                    None if entry is None or entry.symptom else named,
+                    progress.last_step,
+                    iso(progress.started),
+                    iso(progress.ended),
+                )
+            )
+        return tuple(made)
+
+    def _explanation(self, attribution: Sequence[str]) -> Explanation:
+        return Explanation(
+            findings=self._last.findings,
+            explained=self._last.graph.explained,
+            excluded=(*self._last.excluded, *self._excluded),
+            attribution=tuple(attribution),
+            notes=self._last.notes,
+        )
+
+    def _read_next(self, evidence: Sequence[Evidence]) -> str:
+        named = next((item for item in evidence if item.rank is not None or item.host), None)
+        if named is None:
+            return "Read the standard error of the process that ended first, and the scheduler's record of the job."
+        who = f"rank {named.rank}" if named.rank is not None else f"host {named.host}"
+        return f"Read the log of {who}, which ended first ({named.source}:{named.line})."
+
+    def _what_decides(self) -> str:
+        progress = self._last.progress
+        if not progress.steps and not self._last.findings:
+            return "Neither a failure nor an end was read: the exit status and the rest of the output would decide."
+        if progress.steps:
+            at = f" at step {progress.last_step}" if progress.last_step is not None else ""
+            return f"The log ends{at} with the job at work: its state now, or the end of the log, would decide."
+        return "The exit status of the job or the scheduler's record would decide."
+
+
+def _summary(root: Finding) -> str:
+    if root.error_type == "CollectiveMismatch" and root.rule is None and "seq" in root.captures:
+        return f"Ranks issued different collectives: {root.captures['message']}"
+    exception = str(root.captures.get("exception", root.error_type)).rpartition(".")[2]
+    message = str(root.captures.get("message", "")).split("\n", 1)[0].strip()
+    where = root.captures.get("file")
+    text = f"{exception}: {message}" if message else exception
+    if isinstance(where, str):
+        text += f", raised at {where}"
+    if 0 < len(root.ranks) <= 64:
+        text += f" on {describe_ranks(sorted(root.ranks))}"
+    elif root.ranks:
+        text += f" on {len(root.ranks)} ranks"
+    return text
+
+
+def _hint(root: Finding) -> str:
+    if root.error_type == "CollectiveMismatch":
+        return "Make every rank take the same branch: a choice that changes the next collective must itself be shared."
+    where = root.captures.get("file")
+    at = f" at {where}" if isinstance(where, str) else ""
+    return f"Look at the {root.error_type}{at}; as long as it stands, a restart fails again."
+
+
+def _place(finding: Finding) -> str:
+    evidence = finding.evidence[0] if finding.evidence else None
+    return f"{evidence.source}:{evidence.line}" if evidence else finding.id
+
+
+def _clean(text: str) -> str:
+    """A filled sentence without the words around what is not known."""
+    if "?" not in text:
+        return text
+    return re.sub(r"\s{2,}", " ", _UNKNOWN.sub("", text)).strip()
