@@ -27,13 +27,19 @@ BANNER_CHARS = 12
 SEARCHED = 600
 
 # Failures; those a launcher or a scheduler prints come first.
-_FAILURES = ("srun: error", "CANCELLED", "ChildFailedError", "exit code", "exit status", "exitcode", "return code", "Exited with",
-             "Traceback (most", "FAILED", "Aborted", "core dumped", "Segmentation", "Killed", "SIGTERM", "SIGABRT", "SIGKILL", "SIGSEGV",
-             "terminate called", "Error:", "rror: ", "Interrupted", "preempted", "Terminated")  # fmt: skip
+_FAILURES = (
+    "srun: error", "CANCELLED", "ChildFailedError", "exit code", "exit status", "exitcode", "return code",
+    "Exited with", "Traceback (most", "FAILED", "Aborted", "core dumped", "Segmentation", "Killed", "SIGTERM",
+    "SIGABRT", "SIGKILL", "SIGSEGV", "terminate called", "Error:", "rror: ", "Interrupted", "preempted",
+    "Terminated",
+)  # fmt: skip
 LAUNCHER_FAILURES = 8
-_SIGNS = ("restart", "Restart", "RESTART", "REQUEUE", "requeu", "Requeu", "ttempt", "ATTEMPT", "retry", "Retry", "RETRY", "re-launch", "relaunch", "Relaunch",
-          " try ", "try #", "Try ", "endezvous", "srun: job", "sbatch", "+ torchrun", "+ srun", "+ mpirun", "+ deepspeed",
-          "+ accelerate", "+ python", "torch.distributed.launch", "esuming ", "ailureDecision", "salloc: Granted")  # fmt: skip
+_SIGNS = (
+    "restart", "Restart", "RESTART", "REQUEUE", "requeu", "Requeu", "ttempt", "ATTEMPT", "retry", "Retry", "RETRY",
+    "re-launch", "relaunch", "Relaunch", " try ", "try #", "Try ", "endezvous", "srun: job", "sbatch",
+    "+ torchrun", "+ srun", "+ mpirun", "+ deepspeed", "+ accelerate", "+ python", "torch.distributed.launch",
+    "esuming ", "ailureDecision", "salloc: Granted",
+)  # fmt: skip
 
 _ANY = re.IGNORECASE
 _ELASTIC_RETRY = re.compile(r"(?P<left>\d{1,4})/(?P<most>\d{1,4}) attempts left;? will restart worker group")
@@ -41,13 +47,16 @@ _ELASTIC_MEMBERS = re.compile(r"will restart worker group|Rendezvous'ing worker 
 _ELASTIC_COUNT = re.compile(r"\b(?:TORCHELASTIC_RESTART_COUNT|restart_count)\s*[=:]\s*(\d{1,4})\b")
 _SLURM_COUNT = re.compile(r"\bSLURM_RESTART_COUNT\s*[=:]\s*(\d{1,4})\b")
 _NUMBERED = re.compile(
-    r"^\s*(?:[#=*\-~>+]{2,}\s*[^\n]{0,120}?\b|\[?)(?:attempt|try|retry|restart|run attempt)\s*(?:#|no\.?|number|nr\.?)?\s*[:=]?"
+    r"^\s*(?:[#=*\-~>+]{2,}\s*[^\n]{0,120}?\b|\[?)(?:attempt|try|retry|restart|run attempt)\s*(?:#|no\.?|number"
+    r"|nr\.?)?\s*[:=]?"
     r"\s*(?P<number>\d{1,3})\b(?P<after>[^\n]{0,200})",
     _ANY,
 )
 _NUMBERED_ALONE = re.compile(
-    r"^(?:\[[\w .:\-]{1,40}\]:?\s*|[\w.\-]{1,30}:\s+){0,2}(?:starting|start|launching|beginning|begin|running|this is)?\s*(?:job |training )?"
-    r"(?:attempt|try|retry|restart)\s*(?:#|no\.?)?\s*[:=]?\s*(?P<number>\d{1,3})(?:\s*(?:/|of)\s*\d{1,3})?[\s.:!)\]=#*\-]*$",
+    r"^(?:\[[\w .:\-]{1,40}\]:?\s*|[\w.\-]{1,30}:\s+){0,2}(?:starting|start|launching|beginning|begin|running"
+    r"|this is)?\s*(?:job |training )?"
+    r"(?:attempt|try|retry|restart)\s*(?:#|no\.?)?\s*[:=]?\s*(?P<number>\d{1,3})(?:\s*(?:/"
+    r"|of)\s*\d{1,3})?[\s.:!)\]=#*\-]*$",
     _ANY,
 )
 _ENDED = re.compile(r"\b(?:fail\w*|exited|ended|finished|done|rc=|returned|crashed|after|gave up|exit)\b|\brc\b", _ANY)
@@ -243,7 +252,7 @@ class AttemptTracker:
         return None
 
     def _again(self, line: Line, body: str) -> str | None:
-        """The start is printed again: one of its lines after an announcement, three in order after a launcher's failure."""
+        """The start is printed again: a line of it after an announcement, three in order after a failed launch."""
         if not self._failed or (self._pending is None and not self._launcher_failed) or len(body) < BANNER_CHARS:
             return None
         position = self._banner.get(_DIGITS.sub("0", body[:100]))
@@ -340,7 +349,8 @@ def align(trackers: Mapping[str, AttemptTracker]) -> dict[tuple[str, int], int]:
 def attempt_literals() -> tuple[str, ...]:
     """Literals of attempt boundaries, for the guard."""
     return (
-        "will restart worker group", "Rendezvous complete", "Rendezvous'ing", "restart_count=", "RESTART_COUNT", "JOB REQUEUE", "requeueing",
-        "scontrol requeue", "srun: job ", "+ torchrun", "+ srun ", "+ deepspeed", "+ accelerate", "+ mpirun", "[attempt ", "(attempt ", " attempt ",
-        "Attempt ", "### try", "Restarting ", "restarting ", "relaunching", "FailureDecision",
-    )  # fmt: skip
+        "will restart worker group", "Rendezvous complete", "Rendezvous'ing", "restart_count=", "RESTART_COUNT",
+        "JOB REQUEUE", "requeueing", "scontrol requeue", "srun: job ", "+ torchrun", "+ srun ", "+ deepspeed",
+        "+ accelerate", "+ mpirun", "[attempt ", "(attempt ", " attempt ", "Attempt ", "### try", "Restarting ",
+        "restarting ", "relaunching", "FailureDecision",
+)  # fmt: skip

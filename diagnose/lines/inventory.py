@@ -134,7 +134,7 @@ class Inventory:
     def names(self, kind: NameKind, id: str) -> tuple[str, ...]:
         """All other names of a host, GPU, rank or NIC.
 
-        A GPU is asked for as a PCI address, a UUID, or an index or address behind its host (`gx-043 3`, `gx-043 GPU 3`).
+        A GPU is asked for by PCI address, by UUID, or by index or address behind its host (`gx-043 GPU 3`).
         """
         if kind == "host":
             return self._hosts.names(id)
@@ -221,7 +221,7 @@ class Inventory:
         self._groups.add(group, name, group_rank, rank)
 
     def group_list(self, name: str, ranks: tuple[int, ...]) -> None:
-        """A process group's members in order; such groups have siblings of the same name, so the first rank is added."""
+        """A process group's members in order; siblings have the same name, so the first rank is added to it."""
         if ranks:
             self._groups.add_all(f"{name}:{ranks[0]}", ranks)
 
@@ -313,15 +313,10 @@ class Inventory:
     def _nic_names(self, name: str) -> tuple[str, ...]:
         """`mlx5_3` to `mlx5_3:1` and back, where a host is known to have it."""
         host, space, device = name.rpartition(" ")
-        known = (
-            self._nics.get(self._hosts.canonical(host), {})
-            if space
-            else {nic for nics in self._nics.values() for nic in nics}
-        )
+        hosts = (self._hosts.canonical(host),) if space else tuple(self._nics)
         short = device.partition(":")[0]
-        return tuple(
-            sorted({other for nic in known if nic.partition(":")[0] == short for other in (nic, short)} - {device})
-        )
+        known = {nic for name in hosts for nic in self._nics.get(name, ()) if nic.partition(":")[0] == short}
+        return tuple(sorted((known | {short} if known else known) - {device}))
 
 
 def _unit_names(unit: Unit, kind: NameKind) -> list[str]:
@@ -340,10 +335,15 @@ def _unit_names(unit: Unit, kind: NameKind) -> list[str]:
     return names
 
 
+# Openers that routine lines hold too: in the guard they would keep every step and every NCCL line.
+_ROUTINE = frozenset({
+    " group", " host ", "nnodes", "nproc", "00000000:", "nodes=", "host:", "ntasks", "Name: ", "Node: ", "local_rank",
+    "NCCL INFO", "NCCL WARN", "mpirun", "hostname",
+})  # fmt: skip
+_NARROWER = (" nranks ", " nRanks ", "Bootstrap : Using", "NET/IB : Using", "--nproc", "--nnodes", "parallel group")
+
+
 def inventory_literals() -> tuple[str, ...]:
     """Literals of lines that state units, for the guard: those that no healthy step line holds."""
-    return tuple(
-        literal for literal in OPENERS
-        if len(literal) >= 5 and literal not in {" group", " host ", "nnodes", "nproc", "00000000:", "nodes=", "host:", "ntasks",
-                                                 "Name: ", "Node: ", "local_rank", "NCCL INFO", "NCCL WARN", "mpirun", "hostname"}
-    ) + (" nranks ", " nRanks ", "Bootstrap : Using", "NET/IB : Using", "--nproc", "--nnodes", "parallel group")  # fmt: skip
+    openers = (literal for literal in OPENERS if len(literal) >= 5 and literal not in _ROUTINE)
+    return (*openers, *_NARROWER)

@@ -7,16 +7,25 @@ after an epoch, a phase or a part of itself does not end the job, and a save tha
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diagnose.models.flow import ProgressKind
 
-# What opens the gate: a line without any of these holds no milestone.
-MILESTONE_LITERALS = ("heckpoint", "ckpt", "Ckpt", "CKPT", "aving model", "aved model", "odel saved", "esum", "estor", "Saving /",
-                      "Saved /", "train_runtime", "train metrics", "Trainer.fit", "RESULT,", "run_stop", "ompleted", "omplete,", "omplete.", "omplete!",
-                      "raining complete", "inished", "FINISHED", "uccess", "SUCCE", "COMPLETED", "Success", "raining done", "is done",
-                      "ll done", "All Done", "xit", "EXIT", "return code", "rc=", "ret_code", "|Version|", "ontinuing training",
-                      "oaded ", "program at", "erminat")  # fmt: skip
+# What opens the gate, and to which kind of milestone: a line without any of these holds none.
+CHECKPOINT_LITERALS = (
+    "heckpoint", "ckpt", "Ckpt", "CKPT", "aving model", "aved model", "odel saved", "ave model", "esum", "estored",
+    "estoring", "[Torch] Sav", "ontinuing training", "async upload",
+)  # fmt: skip
+COMPLETED_LITERALS = (
+    "train_runtime", "train metrics", "Trainer.fit", "RESULT,", "run_stop", "ompleted", "complete", "Complete",
+    "inished", "FINISHED", "uccess", "SUCCE", "COMPLETED", "done", "Done", "DONE", "Version", "program at", "succeeded",
+)  # fmt: skip
+EXIT_LITERALS = (
+    "xit", "EXIT", "return code", "returncode", "return value", "rc=", "ret_code", " code ", "JobState=",
+)  # fmt: skip
+MILESTONE_LITERALS = CHECKPOINT_LITERALS + COMPLETED_LITERALS + EXIT_LITERALS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,8 @@ class Milestone:
     step: int | None = None
     checkpoint: str | None = None
 
+
+_KINDS = (len(CHECKPOINT_LITERALS), len(CHECKPOINT_LITERALS) + len(COMPLETED_LITERALS))
 
 _ANY = re.IGNORECASE
 
@@ -39,10 +50,12 @@ _DENIED = re.compile(
     _ANY,
 )
 _SAVE_STARTED = re.compile(
-    r"\b(?:(?:saving|writing|dumping|start(?:ed|ing)? saving|began saving) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt|snapshot)"
-    r"|saving (?:final |best |the |full )*model (?:weights |state )?(?:to|at)\b"
+    r"\b(?:(?:saving|writing|dumping|start(?:ed|ing)? saving|began saving) (?:[\w\-'.]+ ){0,5}?(?:checkpoint"
+    r"|ckpt|snapshot)"
+    r"|sav(?:e|ing) (?:final |best |the |full )*model (?:weights |state )?(?:to|at|under)\b"
     r"|schedul(?:ed|ing) (?:an )?async\w* (?:checkpoint )?save"
-    r"|(?:start(?:ed|ing)?|begin|initiat\w+|launch\w*|queued) (?:an? |the )?(?:async\w* )?(?:checkpoint|ckpt)(?: save| saving| upload)"
+    r"|(?:start(?:ed|ing)?|begin|initiat\w+|launch\w*|queued) (?:an? |the )?(?:async\w* )?(?:checkpoint"
+    r"|ckpt)(?: save| saving| upload)"
     r"|start(?:ed|ing)?: '?save_checkpoint"
     r"|save_checkpoint\S*\s.{0,40}\b(?:writing|saving)\b"
     r"|checkpoint (?:save |upload )?(?:is |was )?(?:scheduled|started|queued)"
@@ -52,12 +65,15 @@ _SAVE_STARTED = re.compile(
 )
 _SAVE_COMPLETE = re.compile(
     r"\b(?:(?:saved|wrote|written|uploaded|stored|committed) (?:[\w\-'.]+ ){0,4}?(?:checkpoint|ckpt|snapshot)"
-    r"|(?:finished|completed|done) (?:async\w* )?(?:saving|writing|uploading|committing) (?:[\w\-'.]+ ){0,4}?(?:checkpoint|ckpt|snapshot)"
-    r"|(?:checkpoint|ckpt|snapshot)\b(?: \S+){0,4}?\s*(?:was |has been |is |successfully |now |fully |save |saving |upload )*"
+    r"|(?:finished|completed|done) (?:async\w* )?(?:saving|writing|uploading"
+    r"|committing) (?:[\w\-'.]+ ){0,4}?(?:checkpoint|ckpt|snapshot)"
+    r"|(?:checkpoint|ckpt|snapshot)\b(?: \S+){0,4}?\s*(?:was |has been |is |successfully |now |fully |save "
+    r"|saving |upload )*"
     r"(?:saved|uploaded|written|committed|finali[sz]ed|completed?|ready now)\b"
     r"|async\w* (?:checkpoint )?save\b.{0,200}\bfinali[sz]ed"
-    r"|(?:ckpt|checkpoint)=saved|save ckpt use"
-    r"|model (?:weights |state )?(?:was |has been )?saved (?:to|at|in)\b|saved (?:final |best |the )*model (?:weights )?(?:to|at|in)\b)"
+    r"|(?:ckpt|checkpoint)=saved|save ckpt use|all async upload finish at step"
+    r"|model (?:weights |state )?(?:was |has been )?saved (?:to|at|in)\b|saved (?:final |best "
+    r"|the )*model (?:weights )?(?:to|at|in)\b)"
     r"|\[Torch\] Saved \S",
     _ANY,
 )
@@ -65,11 +81,12 @@ _SAVE_DONE_TAIL = re.compile(
     r"\bsaving (?:[\w\-'.]+ ){0,3}?checkpoint\b.{0,300}(?:\.\.\.|:) ?(?:done|ok|finished)\W*$", _ANY
 )
 _LOADED = re.compile(
-    r"\b(?:(?:loaded|restored) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)(?!s? shards)"
+    r"\b(?:(?:loaded|restored) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)"
     r"|(?:checkpoint|ckpt)\b(?: \S+){0,3}? (?:was |has been |is |successfully )*(?:loaded|restored)\b"
     r"|(?:finished|done) (?:loading|restoring) (?:the |a )?checkpoint"
-    r"|resum(?:ing|ed) (?:[\w\-'.]+ ){0,3}?(?:from|at)\b:? ?(?:the )?(?:last |latest |global )?(?:checkpoint|ckpt|step|iteration|iter|epoch|/|\w+://)"
-    r"|continuing training from (?:global )?(?:step|epoch|checkpoint)|restored from\b)".replace("(?!s? shards)", ""),
+    r"|resum(?:ing|ed) (?:[\w\-'.]+ ){0,3}?(?:from|at)\b:? ?(?:the )?(?:last |latest |global )?(?:checkpoint"
+    r"|ckpt|step|iteration|iter|epoch|/|\w+://)"
+    r"|continuing training from (?:global )?(?:step|epoch|checkpoint)|restored from\b)",
     _ANY,
 )
 _LOAD_STARTED = re.compile(r"\b(?:loading|restoring) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)\b", _ANY)
@@ -79,17 +96,21 @@ _CHECKPOINTING = re.compile(
 _PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400})")
 _PLACE_STEP = re.compile(r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b", _ANY)
 _PATH_STEP = re.compile(
-    r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]|epoch=\d{1,6}-step=)0*(\d{1,12})"
+    r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]"
+    r"|epoch=\d{1,6}-step=)0*(\d{1,12})"
 )
 
 _COMPLETED = re.compile(
-    r"\btraining (?:is |was |has |job |run |process |loop )*(?:successfully |now )?(?:completed?|finished|done|succeeded)\b"
+    r"\btraining (?:is |was |has |job |run |process |loop )*(?:successfully |now )?(?:completed?|finished|done"
+    r"|succeeded)\b"
     r"|\b(?:finished|completed) (?:the |model |pre-?|successful )*training\b"
-    r"|\b(?:pre-?training|fine-?tuning|finetuning|evaluation|benchmark) (?:run |job )?(?:is |has |was )*(?:successfully )?(?:completed?|finished|done)\b"
+    r"|\b(?:pre-?training|fine-?tuning|finetuning|evaluation|benchmark) (?:run |job )?(?:is |has "
+    r"|was )*(?:successfully )?(?:completed?|finished|done)\b"
     r"|`?Trainer\.fit`? stopped: `(?:max_steps|max_epochs|max_time|max_minutes)=[^`]{1,40}` reached"
     r"|\[after training is done\]|\bexiting program at iteration\b|'train_runtime': |\*{3,} train metrics \*{3,}"
     r"|\bdone training\b|\bReporting training SUCCESS\b"
-    r"|\b(?:job|run|experiment|task)(?: [\w'\"./:-]{1,80})? (?:has |is |was )?(?:successfully )?(?:succeeded|completed successfully|finished successfully|completed)\W*$"
+    r"|\b(?:job|run|experiment|task)(?: [\w'\"./:-]{1,80})? (?:has |is |was )?(?:successfully )?(?:succeeded"
+    r"|completed successfully|finished successfully|completed)\W*$"
     r"|\b(?:successfully (?:completed|finished)) (?:the |all )?(?:job|run|training|experiment|program)\b"
     r"|\bworker group successfully finished\b|\bLocal worker group finished \((?:WorkerState\.)?SUCCEEDED\)"
     r"|\ball (?:ranks|workers|processes|tasks) (?:have )?(?:finished|completed|exited) successfully\b"
@@ -100,12 +121,15 @@ _COMPLETED = re.compile(
     _ANY,
 )
 _PART = re.compile(
-    r"\b(?:epochs?|phase|stage|fold|trial|tokeni[sz]er|warm-?up|round|shard|part|batch|iteration \d+ of|step \d+ of|generation"
-    r"|sub-?task|download\w*|prolog|epilog|not|before|until|if|when|once|failed|errors?|without|will|unless|after all)\b",
+    r"\b(?:epochs?|phase|stage|fold|trial|tokeni[sz]er|warm-?up|round|shard|part|batch|iteration \d+ of"
+    r"|step \d+ of|generation"
+    r"|sub-?task|download\w*|prolog|epilog|not|before|until|if|when|once|failed|errors?|without|will|unless"
+    r"|after all)\b",
     _ANY,
 )
 _EXIT = re.compile(
-    r"\b(?:exit(?:ed|s|ing)?|terminated|finished|returned|ended|stopped|return)[ :,]*(?:program )?(?:with )?(?:an? )?(?:non-?zero )?"
+    r"\b(?:exit(?:ed|s|ing)?|terminated|finished|returned|ended|stopped"
+    r"|return)[ :,]*(?:program )?(?:with )?(?:an? )?(?:non-?zero )?"
     r"(?:exit[ _-]?)?(?:code|status|value|return code)s?\s*(?:of|is|was)?\s*[:=]?\s*(-?\d{1,4})\b"
     r"|\bexit[_ -]?(?:code|status)\s*[:=]\s*(-?\d{1,4})\b"
     r"|\b(?:finished|done|completed)\b.{0,60}?[,;:] exit (-?\d{1,4})\s*$"
@@ -113,12 +137,15 @@ _EXIT = re.compile(
     _ANY,
 )
 _EXIT_JOB = re.compile(
-    r"^\W*(?:exit(?:ed)?|return|rc|ret_code)\b|\b(?:job|training|train\w*|script|program|container|ranks|workers|command|process|main|srun"
-    r"|torchrun|mpirun|mpiexec|python\w*|launcher|run|finished|normal termination|all|State|deepspeed|accelerate|\w+\.(?:sh|py))\b",
+    r"^\W*(?:exit(?:ed)?|return|rc|ret_code)\b|\b(?:job|training|train\w*|script|program|container|ranks"
+    r"|workers|command|process|main|srun"
+    r"|torchrun|mpirun|mpiexec|python\w*|launcher|run|finished|normal termination|all|State|deepspeed"
+    r"|accelerate|\w+\.(?:sh|py))\b",
     _ANY,
 )
 _EXIT_OTHER = re.compile(
-    r"\b(?:prolog|epilog|health\w*|hook|data ?loader|worker \(?pid|nvidia-smi|check|sidecar|init|server|ssh|subprocess|trial"
+    r"\b(?:prolog|epilog|health\w*|hook|data ?loader|worker \(?pid|nvidia-smi|check|sidecar|init|server|ssh"
+    r"|subprocess|trial"
     r"|compile\w*|make|pip|git|exitcode|download\w*|nccl-test\w*|if|when|until)\b",
     _ANY,
 )
@@ -127,9 +154,18 @@ _RECORD = re.compile(r"\bJobState=([A-Z_]{4,20})\b.*\bExitCode=(\d{1,3}):(\d{1,3
 _PROCESS_OK = re.compile(r"\bProcess \d{1,9} exits successfully")
 
 
-def read_milestone(body: str) -> Milestone | None:
-    """The checkpoint, completion or exit code that a line's body states, if any."""
-    return _completed(body) or _exit(body) or _checkpoint(body)
+def read_milestone(body: str, hits: Iterable[int]) -> Milestone | None:
+    """The checkpoint, completion or exit code that a line's body states, if any.
+
+    `hits` are the places in `MILESTONE_LITERALS` of the literals that the body holds.
+    """
+    kinds = {bisect_right(_KINDS, hit) for hit in hits}
+    found = _completed(body) if 1 in kinds else None
+    if found is None and 2 in kinds:
+        found = _exit(body)
+    if found is None and 0 in kinds:
+        found = _checkpoint(body)
+    return found
 
 
 def load_started(body: str) -> Milestone | None:
@@ -144,11 +180,11 @@ def _checkpoint(body: str) -> Milestone | None:
     if _CHECKPOINTING.search(body) is not None:
         return None
     kind: ProgressKind
-    if (match := _SAVE_DONE_TAIL.search(body)) is not None or (match := _SAVE_COMPLETE.search(body)) is not None:
+    if _SAVE_DONE_TAIL.search(body) is not None or _SAVE_COMPLETE.search(body) is not None:
         kind = "checkpoint_complete"
-    elif (match := _SAVE_STARTED.search(body)) is not None:
+    elif _SAVE_STARTED.search(body) is not None:
         kind = "checkpoint_started"
-    elif (match := _LOADED.search(body)) is not None:
+    elif _LOADED.search(body) is not None:
         kind = "checkpoint_loaded"
     else:
         return None

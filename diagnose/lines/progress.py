@@ -40,23 +40,19 @@ class ProgressReader:
             return None
         if line.quoted or line.source.kind in {"kernel", "dump"}:
             return None
-        for hit in hits:
-            if hit[0] >= len(STEP_LITERALS):
-                if (milestone := self._milestone(line, body)) is not None:
-                    return ProgressEvent(
-                        milestone.kind, line, attempt, step=milestone.step, checkpoint=milestone.checkpoint
-                    )
-                break
+        marks = {hit[0] - len(STEP_LITERALS) for hit in hits if hit[0] >= len(STEP_LITERALS)}
+        if marks and (found := self._milestone(line, body, marks)) is not None:
+            return ProgressEvent(found.kind, line, attempt, step=found.step, checkpoint=found.checkpoint)
         if line.source.kind == "scheduler" or (line.level or "").upper() in _COMPLAINING:
             return None
-        step = self._steps.read(_stream(line), body) if hits else None
+        step = self._steps.read(_stream(line), body) if any(hit[0] < len(STEP_LITERALS) for hit in hits) else None
         if step is None and line.progress is not None:
             step = self._yielded(line)
         return ProgressEvent("step", line, attempt, step=step.number, total=step.total) if step is not None else None
 
-    def _milestone(self, line: Line, body: str) -> Milestone | None:
+    def _milestone(self, line: Line, body: str, marks: set[int]) -> Milestone | None:
         """A milestone; an end of saving or loading that names no place takes it from the beginning it ends."""
-        milestone = read_milestone(body)
+        milestone = read_milestone(body, marks)
         key = (line.source.name, line.stream)
         if milestone is None:
             if "oading" in body or "estoring" in body:
@@ -107,15 +103,17 @@ class ProgressReader:
 def progress_literals() -> tuple[str, ...]:
     """Literals of completion, checkpoint and exit markers, for the guard; steps come through the filters' `yields`."""
     return (
-        "saving checkpoint", "Saving checkpoint", "saved checkpoint", "Saved checkpoint", "checkpoint saved", "Saving model checkpoint",
-        "Saving the checkpoint", "Saving a full checkpoint", "saving the checkpoint", "a checkpoint at step", "async checkpoint", "Async checkpoint",
-        "[Torch] Sav", "[Torch] Checkpoint", "loaded checkpoint", "loading checkpoint", "Loading the checkpoint", "loading the checkpoint",
-        "Finished saving", "Resuming ", "resuming from", "Restored ", "Continuing training", "save ckpt", "ckpt=saved", "saving model to",
-        "raining completed", "raining complete", "raining finished", "raining done", "training is done", "inished training", "Trainer.fit",
-        "train_runtime", "train metrics", "exiting program", "run_stop", "RESULT,", "job completed", "successfully finished", "All done",
-        "exit code", "exit status", "Exit status", "exits with return code", "exits successfully", "Exited with", "exited with code",
-        "State: COMPLETED", "ExitCode=", "|Version|Filter", "finished, exit",
-    )  # fmt: skip
+        "saving checkpoint", "Saving checkpoint", "saved checkpoint", "Saved checkpoint", "checkpoint saved",
+        "Saving model checkpoint", "Saving the checkpoint", "Saving a full checkpoint", "saving the checkpoint",
+        "a checkpoint at step", "async checkpoint", "Async checkpoint", "[Torch] Sav", "[Torch] Checkpoint",
+        "loaded checkpoint", "loading checkpoint", "Loading the checkpoint", "loading the checkpoint",
+        "Finished saving", "Resuming ", "resuming from", "Restored ", "Continuing training", "save ckpt",
+        "ckpt=saved", "saving model to", "raining completed", "raining complete", "raining finished",
+        "raining done", "training is done", "inished training", "Trainer.fit", "train_runtime", "train metrics",
+        "exiting program", "run_stop", "RESULT,", "job completed", "successfully finished", "All done",
+        "exit code", "exit status", "Exit status", "exits with return code", "exits successfully", "Exited with",
+        "exited with code", "State: COMPLETED", "ExitCode=", "|Version|Filter", "finished, exit",
+)  # fmt: skip
 
 
 def _stream(line: Line) -> str:

@@ -10,6 +10,7 @@ restart and not the end of an epoch.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_STREAMS = 8192
@@ -18,8 +19,10 @@ MAX_EPOCHS = 4096
 MIN_BAR_TOTAL = 5
 
 # What opens the gate: a line without any of these holds no step.
-STEP_LITERALS = ("step", "Step", "STEP", "iter", "Iter", "poch", "it/s", "s/it", "atch", "num_updates", "MLLOG", "'loss'",
-                 '"loss"', "Train: ", "Progress on", "==>", "[==", "━", " - ETA", "ms/step")  # fmt: skip
+STEP_LITERALS = (
+    "step", "Step", "STEP", "iter", "Iter", "poch", "it/s", "s/it", "batch", "Batch", "num_updates", "MLLOG", "'loss'",
+    '"loss"', "Train: ", "Progress on", "==>", "[==", "━", " - ETA", "ms/step",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +35,38 @@ class Step:
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,15})"
 
-_NOT_TRAINING = re.compile(
-    r"\b(?:eval|evals|evaluat\w*|valid|validat\w*|val|test|testing|sanity|predict\w*|inferenc\w*|benchmark\w*|warm-?up"
-    r"|sav(?:e|ed|ing)|load(?:ed|ing)?|resum\w*|restor\w*|restart\w*|start(?:ed|ing)?|checkpoint\w*|ckpt|skip\w*"
-    r"|retry\w*|timed?[ -]?out|overflow\w*|error|exception|traceback|fail(?:ed|ure|s)?|warning|found|detected|until"
-    r"|before|after|every|each|per|will|max|expected|waiting|abort\w*|stopp\w*|kill\w*)\b|(?:Error|Exception)\b",
-    re.IGNORECASE,
-)
-_METRIC = re.compile(
-    r"loss|\blr\b|learning[_ ]rate|grad|gnorm|tflop|\bmfu\b|tok(?:en)?s?[/_ ]|\btps\b|throughput|samples|\bppl\b"
-    r"|perplexity|reward|\bacc|accuracy|\bce\b|sec(?:ond)?s?\b|\b\d+(?:\.\d+)? ?m?s\b|_ms\b|it/s|step_time|perf/|timing"
-    r"|\bkl\b|\beta\b|elapsed|\bok\b|\bdone\b|complete|finished",
+# Words before a step's number that make it another's step, a plan or a complaint.
+_OTHER_WORDS = frozenset({
+    "eval", "evals", "valid", "val", "test", "testing", "sanity", "warmup", "save", "saved", "saving", "load", "loaded",
+    "loading", "start", "started", "starting", "ckpt", "timeout", "timed", "error", "exception", "traceback", "fail", "failed",
+    "fails", "failure", "warning", "found", "detected", "until", "before", "after", "every", "each", "per", "will", "max",
+    "expected",
+})  # fmt: skip
+_OTHER_STEMS = (
+    "evaluat", "validat", "predict", "inferenc", "benchmark", "resum", "restor", "restart", "checkpoint", "skip", "retry",
+    "overflow", "waiting", "abort", "stopp", "kill",
+)  # fmt: skip
+_WORDS = re.compile(r"[a-z_]+")
+# What stands beside a step of training, in lower case.
+_METRICS = (
+    "loss", "lr=", "lr:", "lr ", "learning", "grad", "gnorm", "tflop", "mfu", "tok/s", "token", "tps", "throughput",
+    "sample", "ppl", "perplexity", "reward", "acc", " ce ", "sec", "time", "_ms", " ms", "it/s", "perf/", "timing", "kl",
+    "eta", "elapsed", " ok", "done", "complete", "finished", "actor/", "critic/",
+)  # fmt: skip
+_STEP_WORDS = re.compile(r"[sS]tep|STEP|[iI]ter|ITER|[uU]pdate|[bB]atch")
+_SCOPE = re.compile(
+    r"(?:^|[^\w.\-])(?P<scope>(?:global|total|train|training|trainer|optimizer|current|curr|actor|learner)[_ /]"
+    r"(?:global_)?)$",
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"(?:^|[^\w.\-])(?P<scope>(?:global|total|train|training|trainer|optimizer|current|curr|actor|learner)[_ /]"
-    r"(?:global_)?)?(?P<word>step|iteration|iter|update|num_updates|batch)['\"]?(?:\s+(?:at|is|number|no\.?))?\s*"
-    r"[:=@#]{0,2}\s*['\"\[(]{0,2}\s*(?P<number>"
-    + _NUMBER
-    + r")(?P<after>[.%]?\w*)\s*(?:(?:/|of)\s*(?P<total>"
-    + _NUMBER
-    + r"))?",
+    r"(?P<word>step|iteration|iter|updates?|batch)['\"]?(?:\s+(?:at|is|number|no\.?))?\s*"
+    r"[:=@#]{0,2}\s*['\"\[(]{0,2}\s*(?P<number>" + _NUMBER + r")(?P<after>[.%]?\w*)['\"]?\s*"
+    r"(?:(?:/|of)\s*(?P<total>" + _NUMBER + r"))?",
     re.IGNORECASE,
 )
-_GLOBAL = frozenset({"global", "total", "training", "trainer"})
+MAX_WORDS = 16
+_GLOBAL = frozenset({"global", "total", "training", "trainer", "num"})
 _EPOCH = re.compile(
     r"(?:^|[^\w])(?:epoch|ep)(?:\s*\(train\))?\s*[:=#]?\s*\[?\s*(?P<epoch>\d{1,6})(?P<after>[.\w]*)"
     r"(?:\s*/\s*(?P<epochs>\d{1,6}))?",
@@ -64,7 +75,8 @@ _EPOCH = re.compile(
 # Epoch and step within it, side by side: torchvision, timm, MMEngine, the PyTorch examples and what grew from them.
 _IN_EPOCH = re.compile(
     r"(?:^|[^\w])(?:epoch|train|ep)(?:\s*\(train\))?\s*:?\s*\[?\s*(?P<epoch>\d{1,6})(?:\s*/\s*(?P<epochs>\d{1,6}))?\s*"
-    r"\]?[\s,:|\-]{0,4}(?:(?:iter|iteration|step|batch)\s*[:=]?\s*)?\[?\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})",
+    r"\]?[\s,:|\-]{0,4}(?:(?:iter|iteration|step"
+    r"|batch)\s*[:=]?\s*)?\[?\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})",
     re.IGNORECASE,
 )
 _ITER_ONLY = re.compile(r"\bIter(?:\(train\))?\s*\[\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\]")
@@ -79,7 +91,8 @@ _BAR = re.compile(
     r"\[(?P<rest>[^\r]{0,400})"
 )
 _RICH_BAR = re.compile(
-    r"(?P<name>[^━╸╺\r]{0,120}?)\s*[━╸╺]{2,400}[^\d]{0,40}(?P<number>\d{1,12})/(?P<total>\d{1,12})(?P<rest>[^\r]{0,400})"
+    r"(?P<name>[^━╸╺\r]{0,120}?)\s*[━╸╺]{2,400}[^\d]{0,40}(?P<number>\d{1,12})/(?P<total>\d{1,12})"
+    r"(?P<rest>[^\r]{0,400})"
 )
 _KERAS_BAR = re.compile(
     r"^\s*(?P<number>\d{1,12})/(?P<total>\d{1,12})\s*(?:\[[=>.]{2,80}\]|[━╸╺]{2,80})(?P<rest>[^\r]{0,400})"
@@ -177,7 +190,7 @@ class StepReader:
 
     def _epoch_form(self, stream: str, body: str) -> Step | None:
         """Epoch and step side by side, and the tagged forms that need no metric beside them."""
-        if (match := _TAGGED.search(body)) is not None:
+        if "=" in body and (match := _TAGGED.search(body)) is not None:
             head = body[: match.start()]
             if "val" in head.lower():
                 return None
@@ -185,12 +198,15 @@ class StepReader:
             if epoch is not None and "batch=" in match[0]:
                 return self._exact(stream, "tag", int(epoch["epoch"]), epoch["epochs"], int(match[1]), int(match[2]))
             return Step(int(match["number"]), int(match["total"]))
-        if (match := _SWIFT.search(body)) is not None or (match := _ITER_ONLY.search(body)) is not None:
+        match = _SWIFT.search(body) if "max_steps" in body else _ITER_ONLY.search(body) if "Iter" in body else None
+        if match is not None:
             return Step(int(match["number"]), int(match["total"]))
-        if (match := _LEVANTER.search(body)) is not None:
+        if "Progress on" in body and (match := _LEVANTER.search(body)) is not None:
             return Step(_scaled(match["number"], match["unit"]), _scaled(match["total"], match["units"]))
+        if not _names_epoch(body):
+            return None
         match = _IN_EPOCH.search(body)
-        if match is None or _NOT_TRAINING.search(body, 0, match.start()):
+        if match is None or _not_training(body[: match.start()]):
             return None
         if (updates := _scoped_step(body)) is not None:
             return Step(updates)
@@ -200,27 +216,19 @@ class StepReader:
 
     def _step_form(self, stream: str, body: str) -> Step | None:
         """`step=12 loss=`, `iteration 5/ 4000 | ...`, `global_step: 5` and their kin: a number and a metric."""
-        best: re.Match[str] | None = None
-        for match in _STEP.finditer(body):
-            if not _is_step(body, match):
-                continue
-            if best is None:
-                best = match
-            if match["scope"] and match["scope"].rstrip("_ /").lower().partition("_")[0] in _GLOBAL:
-                best = match
-                break
-        if best is None or _NOT_TRAINING.search(body, 0, best.start("word")):
+        mentions = list(_mentions(body))
+        if not mentions:
+            return None
+        scope, best = next((mention for mention in mentions if mention[0] in _GLOBAL), mentions[0])
+        if _not_training(body[: best.start()]):
             return None
         number = _integer(best["number"])
         total = _integer(best["total"]) if best["total"] else None
-        metric = _METRIC.search(body, best.end()) or _METRIC.search(body, 0, best.start())
-        if metric is None and not (total is not None and best["word"].lower().startswith("iter")):
+        if total is not None and number > total:
             return None
-        if total is not None and (number > total or (best["word"].lower() == "step" and metric is None)):
+        if not _has_metric(body) and (total is None or not best["word"].lower().startswith("iter")):
             return None
-        if best["scope"]:
-            return Step(number, total)
-        epoch = _EPOCH.search(body)
+        epoch = _EPOCH.search(body) if scope is None and _names_epoch(body) else None
         if epoch is None or epoch["after"]:
             return Step(number, total)
         return Step(self._unfold(stream, int(epoch["epoch"]), number, total), None)
@@ -237,7 +245,7 @@ class StepReader:
             position.epoch = epoch
             return Step() if moved else None
         match = _EPOCH.search(body)
-        if match is None or match["after"] or _NOT_TRAINING.search(body, 0, match.start()):
+        if match is None or match["after"] or _not_training(body[: match.start()]):
             return None
         tail = body[match.end() : match.end() + 40]
         return Step() if "loss" in tail and not re.match(r"[\s:|,\-]*val", tail) else None
@@ -277,25 +285,45 @@ class StepReader:
         return position
 
 
-def _is_step(body: str, match: re.Match[str]) -> bool:
-    """Whether this is a whole number of a step: no duration, no fraction, no `time per step: 12`."""
-    after = match["after"]
-    if after and after != ".":
-        return False
-    word, scope = match["word"].lower(), match["scope"]
-    if word == "batch" and not match["total"]:
-        return False
-    before = body[match.start() : match.start("word")]
-    return scope is not None or before[:1] != "/"
+def _names_epoch(body: str) -> bool:
+    return "poch" in body or "EPOCH" in body or "ep " in body or "Train: " in body
+
+
+def _mentions(body: str) -> Iterator[tuple[str | None, re.Match[str]]]:
+    """Where the line numbers a step, and whose: no durations, no fractions, no `sec/step: 12`, no `micro_step`."""
+    position = 0
+    for _ in range(MAX_WORDS):
+        word = _STEP_WORDS.search(body, position)
+        if word is None:
+            return
+        position = word.end()
+        match = _STEP.match(body, word.start())
+        if match is None or match["after"] not in {"", "."} or (word[0].lower() == "batch" and not match["total"]):
+            continue
+        before = body[max(0, word.start() - 24) : word.start()]
+        if before.endswith("num_") and word[0].lower() == "update":
+            yield "num", match
+        elif (scope := _SCOPE.search(before)) is not None:
+            yield scope["scope"].rstrip("_ /").lower().partition("_")[0].partition("/")[0], match
+        elif not before or not (before[-1].isalnum() or before[-1] in "_.-/"):
+            yield None, match
+
+
+def _not_training(head: str) -> bool:
+    """Whether what stands before a step says that it is not a step done in training."""
+    if "Error" in head or "Exception" in head:
+        return True
+    return any(word in _OTHER_WORDS or word.startswith(_OTHER_STEMS) for word in _WORDS.findall(head.lower()))
+
+
+def _has_metric(body: str) -> bool:
+    lowered = body.lower()
+    return any(metric in lowered for metric in _METRICS)
 
 
 def _scoped_step(body: str) -> int | None:
     """The number of a `global_step` or `num_updates` on the line."""
-    for match in _STEP.finditer(body):
-        scope = (match["scope"] or "").rstrip("_ /").lower()
-        if _is_step(body, match) and (scope in _GLOBAL or match["word"].lower() == "num_updates"):
-            return _integer(match["number"])
-    return None
+    return next((_integer(match["number"]) for scope, match in _mentions(body) if scope in _GLOBAL), None)
 
 
 def _mllog(body: str) -> Step | None:

@@ -22,39 +22,42 @@ MAX_RANK = 1_000_000
 
 # Literal to the method that reads such a line; a line is read by every method it opens.
 OPENERS = {
-    "NCCL INFO": "nccl", "NCCL WARN": "nccl",
-    "PG GUID": "group", "[PG ": "group", " group": "member_list",
-    "orld_size": "world", "orld size": "world", "WORLD_SIZE": "world", "MEMBER:": "world", "Starting with": "world", "nproc": "launch",
-    "nnodes": "launch", "num_gpus": "launch", "ntasks": "launch",
-    "local_rank": "pairs", "LOCAL_RANK": "pairs", "GLOBAL_RANK": "pairs", "hostname": "pairs", "host:": "pairs", " host ": "pairs",
-    "global_rank_mapping": "mapping", "distributed init (rank": "pairs", " on ": "placed",
-    "rank      :": "summary", "host      :": "summary", "exitcode  :": "summary",
-    "using GPU": "device", "CUDA_VISIBLE_DEVICES": "device",
-    "cpu-bind": "task", "cpu_bind": "task", "srun: error": "task",
-    "SLURM_": "slurm", "NodeList=": "slurm", "NODELIST": "slurm", "nodes=": "slurm",
-    "UUID": "device_list", "GPU at PCI": "kernel", "Board Serial": "kernel", "NVRM: Xid": "kernel",
-    "00000000:": "device_list", "PCI Bus": "device_list", "N/A  N/A": "device_list",
-    "Successfully assigned": "pod", "Node: ": "pod", "Name: ": "pod", "mpirun": "launch",
+    "NCCL INFO": "nccl", "NCCL WARN": "nccl", "PG GUID": "group", "[PG ": "group", " group": "member_list",
+    "orld_size": "world", "orld size": "world", "WORLD_SIZE": "world", "MEMBER:": "world",
+    "Starting with": "world", "nproc": "launch", "nnodes": "launch", "num_gpus": "launch", "ntasks": "launch",
+    "local_rank": "pairs", "LOCAL_RANK": "pairs", "GLOBAL_RANK": "pairs", "hostname": "pairs", "host:": "pairs",
+    " host ": "pairs", "global_rank_mapping": "mapping", "distributed init (rank": "pairs", " on ": "placed",
+    "rank      :": "summary", "host      :": "summary", "exitcode  :": "summary", "using GPU": "device",
+    "CUDA_VISIBLE_DEVICES": "device", "cpu-bind": "task", "cpu_bind": "task", "srun: error": "task",
+    "SLURM_": "slurm", "NodeList=": "slurm", "NODELIST": "slurm", "nodes=": "slurm", "UUID": "device_list",
+    "GPU at PCI": "kernel", "Board Serial": "kernel", "NVRM: Xid": "kernel", "00000000:": "device_list",
+    "PCI Bus": "device_list", "N/A  N/A": "device_list", "Successfully assigned": "pod", "Node: ": "pod",
+    "Name: ": "pod", "mpirun": "launch",
 }  # fmt: skip
 
 _NCCL = re.compile(r"(?P<host>[A-Za-z0-9][\w.\-]*):(?P<pid>\d{1,9}):\d{1,9} \[(?P<dev>\d{1,3})\] ")
 _COMM = re.compile(
-    r"\bcomm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) n[rR]anks (?P<nranks>\d{1,7})(?: nNodes \d{1,6} localRanks \d{1,4}"
-    r" localRank (?P<local>\d{1,4}))?(?: cudaDev (?P<cuda>\d{1,3}))?(?: nvmlDev (?P<nvml>\d{1,3}))?(?: busId (?P<bus>[0-9a-f]{1,12}))?"
+    r"\bcomm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) n[rR]anks (?P<nranks>\d{1,7})"
+    r"(?: nNodes \d{1,6} localRanks \d{1,4}"
+    r" localRank (?P<local>\d{1,4}))?(?: cudaDev (?P<cuda>\d{1,3}))?(?: nvmlDev (?P<nvml>\d{1,3}))?(?: busId "
+    r"(?P<bus>[0-9a-f]{1,12}))?"
     r"(?:[^\n]{0,200}? commId (?P<id>0x[0-9a-f]{1,16}))?"
 )
 _NCCL_IP = re.compile(r"(?:Bootstrap : Using|OOB|NET/Socket : Using \[0\])\s?[\w.\-]{1,32}:(\d{1,3}(?:\.\d{1,3}){3})<")
 _NCCL_NIC = re.compile(r"\[\d{1,3}\]([A-Za-z]\w{1,30}:\d{1,3})/(?:IB|RoCE)")
 _RANK_TAG = re.compile(r"\[rank(\d{1,7})\]")
 _GROUP = re.compile(
-    r"\[PG (?:ID (?P<id>\d{1,9}) PG GUID (?P<guid>[\w.\-]{1,64})(?:\((?P<name>[^()\]]{1,80})\))?|(?P<old>\d{1,9})(?: \((?P<oldname>[^()\]]{1,80})\))?)"
+    r"\[PG (?:ID (?P<id>\d{1,9}) PG GUID (?P<guid>[\w.\-]{1,64})(?:\((?P<name>[^()\]]{1,80})\))?"
+    r"|(?P<old>\d{1,9})(?: \((?P<oldname>[^()\]]{1,80})\))?)"
     r" Rank (?P<rank>\d{1,7})\]"
 )
 _MEMBERS = re.compile(
-    r"\bRank (\d{1,7}) has (?P<name>[a-z][\w /\-]{2,60}?(?:group|parallel)[\w /\-]{0,60}?)\s?: \[(?P<ranks>[\d, ]{1,4000})\]"
+    r"\bRank (\d{1,7}) has (?P<name>[a-z][\w /\-]{2,60}?(?:group"
+    r"|parallel)[\w /\-]{0,60}?)\s?: \[(?P<ranks>[\d, ]{1,4000})\]"
 )
 _WORLD = re.compile(
-    r"(?:^|[^\w.\-])(?:dist_|global_)?world[_ ]size['\"]?\s*(?:[:=]|is|of)?\s*['\"]?(\d{1,7})\b|MEMBER: \d{1,7}/(\d{1,7})"
+    r"(?:^|[^\w.\-])(?:dist_|global_)?world[_ ]size['\"]?\s*(?:[:=]|is|of)?\s*['\"]?(\d{1,7})\b"
+    r"|MEMBER: \d{1,7}/(\d{1,7})"
     r"|\bStarting with (\d{1,7}) process|\bWORLD_SIZE['\"]?\s*[=:]\s*['\"]?(\d{1,7})\b",
     re.IGNORECASE,
 )
@@ -63,22 +66,26 @@ _PART_OF_WORLD = re.compile(
 )
 _NNODES = re.compile(r"(?:--nnodes|\bnnodes|--num_nodes|--nodes|\bSLURM_NNODES)[= ]+['\"]?(\d{1,5})(?:[^\d:]|$)")
 _NPROC = re.compile(
-    r"(?:--nproc[-_]per[-_]node|\bnproc_per_node|--num_gpus|--ntasks-per-node|num_local_procs|\bSLURM_NTASKS_PER_NODE)[= ]+['\"]?(\d{1,4})(?:[^\d(]|$)"
+    r"(?:--nproc[-_]per[-_]node|\bnproc_per_node|--num_gpus|--ntasks-per-node|num_local_procs"
+    r"|\bSLURM_NTASKS_PER_NODE)[= ]+['\"]?(\d{1,4})(?:[^\d(]|$)"
 )
 _MPI = re.compile(r"\bmpi(?:run|exec)\b[^\n]{0,400}? (?:-np|-n|--np) (\d{1,7})\b")
 _PAIR = re.compile(
-    r"(?:^|[^\w\-.])(?P<key>global_rank|global rank|local_rank|local rank|world_size|rank|hostname|host|pid|gpu)\b['\"]?\s?(?::\s|[:= ])\s?['\"]?"
+    r"(?:^|[^\w\-.])(?P<key>global_rank|global rank|local_rank|local rank|world_size|rank|hostname|host|pid"
+    r"|gpu)\b['\"]?\s?(?::\s|[:= ])\s?['\"]?"
     r"(?P<value>[A-Za-z0-9][\w.\-]{0,127})(?:\((?P<of>\d{1,7})\))?",
     re.IGNORECASE,
 )
 _INIT_RANK = re.compile(r"distributed init \(rank (\d{1,7})\)[^\n]{0,80}?gpu (\d{1,3})")
 _PLACED = re.compile(
-    r"\b[Rr]ank (?P<rank>\d{1,7}) (?:is |runs |running |started |launched )?on (?:host |node )?(?P<host>[A-Za-z][\w.\-]*\d[\w.\-]*)"
+    r"\b[Rr]ank (?P<rank>\d{1,7}) (?:is |runs |running |started |launched )?on (?:host "
+    r"|node )?(?P<host>[A-Za-z][\w.\-]*\d[\w.\-]*)"
     r"(?:[, ]{1,2}(?:gpu|GPU|device|local rank) ?(?P<gpu>\d{1,3}))?"
 )
 _MAPPING = re.compile(r"'([A-Za-z0-9][\w.\-]{0,127})': \[([\d, ]{0,4000})\]")
 _SUMMARY = re.compile(
-    r"^\s*(?:host\s+: (?P<host>[\w.\-]{1,253})|rank\s+: (?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,4})\)|exitcode\s+: -?\d{1,4} \(pid: (?P<pid>\d{1,9})\))\s*$"
+    r"^\s*(?:host\s+: (?P<host>[\w.\-]{1,253})|rank\s+: (?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,4})\)"
+    r"|exitcode\s+: -?\d{1,4} \(pid: (?P<pid>\d{1,9})\))\s*$"
 )
 _USING_GPU = re.compile(r"\b[Rr]ank (\d{1,7})\]?\s+[^\n]{0,20}?using GPU (\d{1,3})\b")
 _VISIBLE = re.compile(r"LOCAL_RANK: (\d{1,4}) - CUDA_VISIBLE_DEVICES: \[([\d,]{1,200})\]")
@@ -107,17 +114,49 @@ _POD_ASSIGNED = re.compile(r"Successfully assigned [\w.\-]{1,100}/([\w.\-]{1,252
 class Facts(Protocol):
     """Where facts go."""
 
-    def unit(self, fact: Unit, strength: int) -> None: ...
-    def same_host(self, one: str, other: str) -> None: ...
-    def nic(self, host: str, nic: str) -> None: ...
-    def world(self, size: int, strength: int) -> None: ...
-    def nccl_rank(self, comm: str, nranks: int, rank: int, fact: Unit) -> None: ...
-    def group_member(self, group: str, name: str | None, group_rank: int, rank: int) -> None: ...
-    def group_list(self, name: str, ranks: tuple[int, ...]) -> None: ...
-    def task(self, task: int, fact: Unit) -> None: ...
-    def host_order(self, hosts: tuple[str, ...]) -> None: ...
-    def per_host(self, count: int) -> None: ...
-    def spread(self, how: str) -> None: ...
+    def unit(self, fact: Unit, strength: int) -> None:
+        """A fact of one unit."""
+        ...
+
+    def same_host(self, one: str, other: str) -> None:
+        """Two names of one machine."""
+        ...
+
+    def nic(self, host: str, nic: str) -> None:
+        """A network device of a host."""
+        ...
+
+    def world(self, size: int, strength: int) -> None:
+        """A size of the world."""
+        ...
+
+    def nccl_rank(self, comm: str, nranks: int, rank: int, fact: Unit) -> None:
+        """A rank within a communicator, and whose it is."""
+        ...
+
+    def group_member(self, group: str, name: str | None, group_rank: int, rank: int) -> None:
+        """A member of a process group."""
+        ...
+
+    def group_list(self, name: str, ranks: tuple[int, ...]) -> None:
+        """A process group's members in order."""
+        ...
+
+    def task(self, task: int, fact: Unit) -> None:
+        """A Slurm task and its place."""
+        ...
+
+    def host_order(self, hosts: tuple[str, ...]) -> None:
+        """The job's hosts in the order of its nodes."""
+        ...
+
+    def per_host(self, count: int) -> None:
+        """How many ranks each host has."""
+        ...
+
+    def spread(self, how: str) -> None:
+        """How tasks are laid on hosts."""
+        ...
 
 
 class FactReader:
@@ -218,7 +257,8 @@ class FactReader:
         rank = _number(found.get("rank")) if "rank" in found else line.rank
         local = _number(found.get("local_rank"))
         fact = Unit(
-            rank=rank, local_rank=local if local is not None else line.local_rank, host=host or line.host or line.source.host,
+            rank=rank, local_rank=local if local is not None else line.local_rank,
+            host=host or line.host or line.source.host,
             gpu=found["gpu"] if found.get("gpu", "").isdigit() else None, pid=_number(found.get("pid")),
         )  # fmt: skip
         if rank is not None and (host is not None or local is not None or fact.gpu is not None):
