@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Final
 
-from diagnose.compress.filters import Filters, Hit
+from diagnose.compress.filters import ROUTINE_BYTES, Filters, Hit
 from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
@@ -36,7 +36,6 @@ class _Verdict:
 # does not know must not be passed over.
 _NOVEL: Final = _Verdict(None, (), Answer.NO, Answer.NO)
 _Cache = dict[bytes, _Verdict | None]
-_CACHED_BYTES: Final = 4096  # longer templates are judged anew each time: few are alike, and they would fill the memory
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 _HELD_BYTES: Final = 4096  # longer progress lines are passed on at once: there may be one for each of many writers
 
@@ -254,7 +253,7 @@ class Compressor:
 
     def _remember(self, line_template: bytes, verdict: _Verdict | None) -> None:
         size = len(line_template)
-        if size > _CACHED_BYTES:
+        if size > ROUTINE_BYTES:  # no filter judges those, and they would fill the memory
             return
         if len(self._cache) >= self._cache_limit or self._cache_bytes + size > self._cache_limit * _MEAN_BYTES:
             self._evicted += len(self._cache)

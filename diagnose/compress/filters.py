@@ -20,6 +20,8 @@ from diagnose.compress.relax import has_digits, relax, template
 from diagnose.models import FilterRule, SourceKind
 
 _DEFAULT_KEEP_FIRST: Final = 1
+ROUTINE_BYTES: Final = 4096
+"""Longer lines are never routine: it costs little context, and bounds the time of every pattern."""
 _STEP_DIGITS: Final = 18
 
 
@@ -40,7 +42,11 @@ class CompiledFilter:
 
     def matches(self, line: bytes) -> bool:
         """Whether the raw line is one of this rule's: a keyword in it, and the pattern from end to end."""
-        return any(keyword in line for keyword in self.keywords) and self._real.fullmatch(line) is not None
+        return (
+            len(line) <= ROUTINE_BYTES
+            and any(keyword in line for keyword in self.keywords)
+            and self._real.fullmatch(line) is not None
+        )
 
     def may_match(self, line_template: bytes) -> bool:
         """Whether lines of the template can be of this rule."""
@@ -92,10 +98,11 @@ class Judgement:
 
 
 class Filters:
-    """All filter rules of a run. Where several match, the one that stands first decides."""
+    """All filter rules of a run. Where several match, the one with the longest keyword decides, then the first id."""
 
     def __init__(self, rules: Sequence[FilterRule]) -> None:
-        self.rules = tuple(CompiledFilter(index, rule) for index, rule in enumerate(rules))
+        ranked = sorted(rules, key=lambda rule: (-max(map(len, rule.keywords), default=0), rule.id))
+        self.rules = tuple(CompiledFilter(index, rule) for index, rule in enumerate(ranked))
         # Which rules a masked keyword speaks for, and whether it does so for sure.
         owners: dict[bytes, list[tuple[int, bool]]] = {}
         for compiled in self.rules:
@@ -106,6 +113,8 @@ class Filters:
 
     def judge(self, line_template: bytes, kind: SourceKind) -> Judgement:
         """Find the rules that speak for lines of the template in a source of that kind."""
+        if len(line_template) > ROUTINE_BYTES:
+            return Judgement(None, ())
         candidates: dict[int, bool] = {}
         for keyword, _, _ in self._keywords.find_matches_as_indexes(line_template, overlapping=True):
             for index, sure in self._owners[keyword]:

@@ -17,6 +17,7 @@ _STAMP = (
     rf"\d{{4}}[-/]\d\d[-/]\d\d[ T]{_CLOCK}(?:Z|[+-]\d\d:?\d\d| UTC)?"  # ISO, Python logging
     rf"|\d\d/\d\d(?:/\d+)? {_CLOCK}"  # 11/30/2026 and 11/30, transformers and mmengine
     rf"|(?:[A-Z][a-z][a-z],? )?[A-Z][a-z][a-z] +\d+ {_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?"  # Mon Nov 30 ... 2026
+    rf"|\d\d-\d\d {_CLOCK}"  # vLLM
     rf"|\d{{8}} {_CLOCK}"
     rf"|{_CLOCK}"
     r")"
@@ -26,25 +27,27 @@ _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|[Ii]nfo|[Dd]ebug|[Ww]arning|[
 # Levels of error are left out on purpose: a line that its logger calls an error is no routine line. The order does
 # not matter for what matches, only for how soon: a regular expression tries them from the left.
 _ITEMS: Final = (
-    r" *\d+: ?",  # srun --label
-    r"\[(?:[A-Za-z][A-Za-z_ .-]*)?\d+(?:/\d+)?\]:? ?",  # [rank3]: [default3]: [Rank 0] [0/8] [3]:
+    r" {0,6}\d{1,6}: ",  # srun --label
+    r"\[(?:[A-Za-z][A-Za-z_ .-]{0,40})?\d{1,9}(?:/\d{1,9})?\]:? ?",  # [rank3]: [default3]: [Rank 0] [0/8] [3]:
     r"\[\d+,\d+\]<std(?:out|err)>: ?",  # mpirun --tag-output
     rf"[\[(]?{_STAMP}[\])]?(?:[:,]? ?| +[-|] )",
-    rf"{_STAMP} [\w.-]+ (?:kernel: )?",  # syslog: stamp, host
+    rf"{_STAMP} [A-Za-z][\w.-]{{0,63}} (?:kernel: )?",  # syslog: stamp, host
     r"\[ *\d+\.\d+\] ",  # kernel uptime
-    r"[IWD]\d+ [\d:.]+ +\d+ [\w./-]+:\d+\] ",  # klog, glog, absl, torch._logging
-    rf"\[?{_LEVEL}\]? *(?:[-:|]+ *|\t| )",
-    rf"{_LEVEL}:[\w.]+:",  # logging.basicConfig
-    r"(?:\[[A-Za-z_./][\w./-]*:\d+(?::[\w<>]+)?\]|[\w./-]+:\d+(?: in [\w<>]+ --|:)) ?",  # [file.py:12:fn] file.py:12:
-    r"[A-Za-z_][\w.]*(?::[\w<>.]+:\d+)? +- ",  # logger name, loguru
+    r"[IWD]\d+ [\d:.]+ +\d+ [\w./-]{1,100}:\d+\] ",  # klog, glog, absl, torch._logging
+    rf"\t?\[?{_LEVEL}\]?(?: *[-:|]+ *|\t| +)",
+    r"\[(?:root|__main__|[a-z_]\w{0,40}\.[\w.]{1,60})\] ?",  # [package.module]
+    r"[a-z_]\w{0,40}\.[\w.]{1,60}(?::| \|)? ",  # package.module
+    rf"{_LEVEL}:[\w.]{{1,80}}:",  # logging.basicConfig
+    r"(?:\[[A-Za-z_./][\w./-]{0,100}:\d+(?::[\w<>]{1,60})?\]|[\w./-]{1,100}:\d+(?: in [\w<>]{1,60} --|:)) ?",  # [file.py:12:fn] file.py:12:
+    r"[A-Za-z_][\w.]{0,80}(?::[\w<>.]{1,60}:\d+)? {1,9}- ",  # logger name, loguru
     r"- ",
-    r"\[NeMo [IWD] [\d:. -]+ [\w.-]+:\d+\] ?",
+    r"\[NeMo [IWD] [\d:. -]{1,30} [\w.-]{1,60}:\d+\] ?",
     r"\[titan\] ",
-    r"[A-Za-z][A-Za-z._-]*\d[\w.-]*(?::|/\d+:?| +\|) ",  # pdsh host, numbered replica, docker compose
+    r"[A-Za-z][A-Za-z._-]{0,60}\d[\w.-]{0,60}(?::|/\d+:?| +\|) ",  # pdsh host, numbered replica, docker compose
     r"(?:localhost|\d+\.\d+\.\d+\.\d+): ",
-    r"[A-Za-z][A-Za-z._-]*/\d+:? ",  # nemo-run, torchx: role/replica
-    r"\([\w.:]+(?: rank=\d+,?)? pid=\d+(?:, ip=[\w.:]+)?\) ?",  # Ray
-    r"\[pod/[\w.-]+/[\w.-]+\] ",  # kubectl logs --prefix
+    r"[A-Za-z][A-Za-z._-]{0,60}/\d+:? ",  # nemo-run, torchx: role/replica
+    r"\([\w.:]{1,80}(?: rank=\d+,?)? pid=\d+(?:, ip=[\w.:]{1,45})?\) ?",  # Ray
+    r"\[pod/[\w.-]{1,100}/[\w.-]{1,64}\] ",  # kubectl logs --prefix
     r"std(?:out|err) [FP] ",  # CRI, after its stamp
     r"\{\"log\":\"",  # docker's JSON file driver
     r"\x1b\[[\d;]*m",
