@@ -28,6 +28,7 @@ from diagnose.sources.streams import (
     Decompressed,
     Once,
     Origin,
+    Pipe,
     Spool,
     codec_of,
     file_origin,
@@ -120,15 +121,13 @@ class _Collector:
             self._left.add_error(error)
 
     def _pipe(self, found: Found, stdin: BinaryIO | None) -> Origin:
-        if found.name == "-":
-            if stdin is None:
-                raise SourceError("-: there is no standard input; give a file")
-            file = stdin
-        else:
-            try:
-                file = open(found.path, "rb", buffering=0)  # noqa: SIM115 - read later, closed when it is no more needed
-            except (OSError, ValueError) as error:
-                raise read_error(found.name, error) from error
+        file: BinaryIO | Pipe | None
+        try:
+            file = stdin if found.name == "-" else Pipe(found.path)
+        except (OSError, ValueError) as error:
+            raise read_error(found.name, error) from error
+        if file is None:
+            raise SourceError("-: there is no standard input; give a file")
         once = Once(file, found.name, self._limits)
         head = once.peek(HEAD_BYTES)
         if codec_of(head) or is_zip(head) or is_tar(head):

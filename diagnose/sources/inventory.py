@@ -269,17 +269,22 @@ def _key_is(key: object, step: str | int) -> bool:
 
 
 def _table(text: str, name: str) -> tuple[Unit, ...]:
-    first = next(line for line in text.splitlines() if line.strip())
-    delimiter = max("\t|;,", key=first.count)
+    lines = [line for line in text.splitlines()[:100] if line.strip()]
+    first = next((line for line in lines if not line.startswith("#")), lines[0])
+    delimiter = max(",\t|;", key=first.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     columns: list[str | None] | None = None
     units: list[Unit] = []
     try:
         for row in rows:
-            if not any(cell.strip() for cell in row) or row[0].startswith("#"):
+            comment = bool(row) and row[0].startswith("#")
+            if not any(cell.strip() for cell in row) or (comment and columns is not None):
                 continue
             if columns is None:
                 columns = [_column(cell) for cell in row]
+                if comment and not any(columns):
+                    columns = None
+                    continue
                 if not any(columns):
                     raise UsageError(f"{name}:{rows.line_num}: the first row names no known column: {_known()}")
                 continue

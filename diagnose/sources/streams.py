@@ -59,20 +59,19 @@ class Budget:
 
     def use(self, name: str, expanded: int, packed: int) -> None:
         """Record that `packed` bytes of `name` have become `expanded` bytes; raise `LimitExceeded` past a bound."""
-        more = expanded - self._used.get(name, 0)
-        if more > 0:
-            self._used[name] = expanded
-            self._total += more
+        more = max(0, expanded - self._used.get(name, 0))
         if expanded > _RATIO_FROM and expanded > packed * self.limits.expansion_ratio:
             raise LimitExceeded(
                 f"{name}: expands more than {self.limits.expansion_ratio}-fold; what follows was not read. "
                 "If it is no archive bomb, decompress it and give the result"
             )
-        if self._total > self.limits.expanded_bytes:
+        if more and self._total + more > self.limits.expanded_bytes:
             raise LimitExceeded(
                 f"{name}: decompressed inputs exceed {self.limits.expanded_bytes} bytes; what follows was not read. "
                 "Give fewer files"
             )
+        self._total += more
+        self._used[name] = max(expanded, self._used.get(name, 0))
 
 
 def read_error(name: str, error: OSError | ValueError, position: int = 0) -> SourceError:
@@ -90,15 +89,31 @@ def read_error(name: str, error: OSError | ValueError, position: int = 0) -> Sou
     return SourceError(f"{name}: cannot be read ({reason}); copy it elsewhere and try again")
 
 
+class Descriptor:
+    """An open file that is closed when nobody holds it any more, or before."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        """Close the file; again is fine."""
+        if self.number >= 0:
+            number, self.number = self.number, -1
+            os.close(number)
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class PreadStream(io.RawIOBase):
     """A window of an open file, read by position: windows of one descriptor do not disturb each other, nor do forks."""
 
-    def __init__(self, descriptor: int, name: str, start: int, size: int | None, *, owns: bool) -> None:
+    def __init__(self, descriptor: Descriptor, name: str, start: int, size: int | None, *, owns: bool) -> None:
         super().__init__()
         self._descriptor, self._name, self._owns = descriptor, name, owns
         self._start, self._position = start, start
         self._grows = size is None
-        self._end = os.fstat(descriptor).st_size if size is None else start + size
+        self._end = os.fstat(descriptor.number).st_size if size is None else start + size
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return up to `size` bytes; a growing file ends where it ended when its last known byte was reached."""
@@ -106,9 +121,9 @@ class PreadStream(io.RawIOBase):
         try:
             if self._position >= self._end and self._grows:
                 self._grows = False
-                self._end = os.fstat(self._descriptor).st_size
+                self._end = os.fstat(self._descriptor.number).st_size
             wanted = min(wanted, self._end - self._position)
-            data = os.pread(self._descriptor, wanted, self._position) if wanted > 0 else b""
+            data = os.pread(self._descriptor.number, wanted, self._position) if wanted > 0 else b""
         except OSError as error:
             raise read_error(self._name, error, self._position - self._start) from error
         self._position += len(data)
@@ -136,8 +151,8 @@ class PreadStream(io.RawIOBase):
 
     def close(self) -> None:
         """Close the descriptor if it is this stream's own."""
-        if not self.closed and self._owns:
-            os.close(self._descriptor)
+        if self._owns:
+            self._descriptor.close()
         super().close()
 
 
@@ -147,11 +162,11 @@ def file_origin(path: str, name: str, size: int) -> Origin:
     def window(start: int, length: int | None) -> PreadStream:
         try:
             # O_NONBLOCK: should a pipe have taken the file's place meanwhile, opening it must not hang.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         except (OSError, ValueError) as error:
             raise read_error(name, error) from error
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) and path != os.devnull:
-            os.close(descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor.number).st_mode) and path != os.devnull:
+            descriptor.close()
             raise SourceError(f"{name}: is no longer a regular file; check the path")
         return PreadStream(descriptor, name, start, length, owns=True)
 
@@ -163,7 +178,7 @@ class Spool:
 
     def __init__(self, limit: int = SPOOL_BYTES) -> None:
         self._limit = limit
-        self._file: io.FileIO | None = None
+        self._file: Descriptor | None = None
         self._end = 0
 
     def store(self, stream: ByteStream, name: str) -> Origin | None:
@@ -185,11 +200,12 @@ class Spool:
         try:
             if self._file is None:
                 # The file has no name from the start: nothing is left behind, however the process ends.
-                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-            self._file.seek(self._end)
-            view = memoryview(data)
+                with tempfile.TemporaryFile(buffering=0) as file:
+                    self._file = Descriptor(os.dup(file.fileno()))
+            position, view = self._end, memoryview(data)
             while view:
-                view = view[self._file.write(view) :]
+                written = os.pwrite(self._file.number, view, position)
+                position, view = position + written, view[written:]
         except OSError:  # a full disk is what many failed jobs leave behind
             return False
         self._end += len(data)
@@ -201,7 +217,7 @@ class Spool:
         def window(offset: int, length: int) -> PreadStream:
             assert file is not None
             length = max(0, min(length, size - offset))
-            return PreadStream(file.fileno(), name, start + offset, length, owns=False)
+            return PreadStream(file, name, start + offset, length, owns=False)
 
         if error is not None:
             return Origin(lambda: Broken(window(0, size) if size else Memory(b""), error), size)
@@ -243,10 +259,21 @@ class Memory:
         """Hold nothing."""
 
 
+class Pipe:
+    """A named pipe, opened when made: that waits for a writer."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes: what is there, and nothing when all writers are gone."""
+        return os.read(self._descriptor.number, size)
+
+
 class Once:
     """Standard input or a pipe: can be read one time, never endlessly."""
 
-    def __init__(self, file: BinaryIO, name: str, limits: Limits) -> None:
+    def __init__(self, file: BinaryIO | Pipe, name: str, limits: Limits) -> None:
         self._file, self._name, self._limit = file, name, limits.expanded_bytes
         self._ahead = b""
         self._position = 0

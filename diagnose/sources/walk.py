@@ -53,6 +53,7 @@ class Left:
     """What is not read and why, in words; many files of one reason in one sentence."""
 
     _SHOWN = 3
+    _SENTENCES = 200
 
     def __init__(self) -> None:
         self._order: list[tuple[str, str]] = []
@@ -74,10 +75,12 @@ class Left:
     def sentences(self) -> tuple[str, ...]:
         """Return a sentence per reason and folder."""
         said = []
-        for key in self._order:
+        for key in self._order[: self._SENTENCES]:
             names, count = self._names[key], self._counts[key]
             more = f" and {count - len(names)} more like these" if count > len(names) else ""
             said.append(f"{', '.join(names)}{more}: {key[1]}")
+        if rest := len(self._order) - len(said):
+            said.append(f"{rest} more inputs: for other reasons like these")
         return tuple(said)
 
     def add_error(self, error: SourceError) -> None:
@@ -124,7 +127,11 @@ class _Walker:
                 for match in matches:
                     self.argument(match, role)
             else:
-                self._left.add_error(read_error(printable(path), error))
+                pattern = isinstance(error, FileNotFoundError) and glob.has_magic(path)
+                if pattern:
+                    self._left.add(printable(path), "matches nothing; check the pattern")
+                else:
+                    self._left.add_error(read_error(printable(path), error))
             return
         if stat.S_ISDIR(status.st_mode):
             self._directory(path, role)
@@ -161,13 +168,15 @@ class _Walker:
             except OSError as error:
                 self._left.add_error(read_error(_display(path) + "/", error))
                 continue
-            for entry in reversed(entries):
+            inner: list[tuple[str, int]] = []
+            for entry in entries:
                 empty = False
                 self._entries += 1
                 if self._entries > self._limits.files * 10:
                     self._too_many()
                     return
-                self._entry(entry, depth, role, waiting.append, behind_links.append)
+                self._entry(entry, depth, role, inner.append, behind_links.append)
+            waiting += reversed(inner)
         if empty:
             self._left.add(_display(top) or top, "an empty folder; check the path")
         elif len(self.found) == before and top:
