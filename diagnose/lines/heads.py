@@ -35,6 +35,7 @@ _LEVELS = {
 }
 _SYSLOG_LEVELS = ("critical", "critical", "critical", "error", "warning", "info", "info", "debug")
 _MAX_NAMES = 4096
+_MAX_RESTS = 64
 _MAX_PID = 1 << 22
 
 # What only a program's own output begins with: the text after a doubtful prefix (`12: `, `host: `) is one.
@@ -82,6 +83,9 @@ class Head:
     # 0: nothing but writers yet; 1: a stamp was read; 2: a level or logger was read.
     stage: int = 0
 
+    # Whether `time` is from a stamp with its date whole: the first such stamp counts, further ones may be other clocks.
+    dated: bool = False
+
     def copy(self) -> Head:
         """A head that starts with the same fields: further lines of one message."""
         other = Head()
@@ -101,7 +105,7 @@ class Prefixes:
         self._counts: dict[str, int] = {}
         self._proven: set[str] = set()
         self._labels: dict[str, int] = {}
-        self._label_rests: dict[int, str] = {}
+        self._label_rests: dict[str, str] = {}
         self.labelled: bool | None = None
         self._label_lines = 0
         self._other_lines = 0
@@ -132,14 +136,15 @@ class Prefixes:
         if self.labelled is not None:
             return self.labelled
         self._label_lines += 1
-        strong = _OUTPUT.match(rest) is not None
         again = self._labels.get(digits, 0) + 1
         if len(self._labels) < _MAX_NAMES:
             self._labels[digits] = again
-        same = self._label_rests.get(hash(rest)) not in (None, digits)
-        if len(self._label_rests) < 64:
-            self._label_rests[hash(rest)] = digits
-        if strong or ((again > 2 or same) and self._label_lines * 2 >= self._other_lines):
+        # A list of ranks and what each waits for also says the same twice, but in brackets.
+        same = not rest.startswith("[") and self._label_rests.get(rest, digits) != digits
+        if len(self._label_rests) < _MAX_RESTS:
+            self._label_rests[rest] = digits
+        often = (again > 2 or (same and self._label_lines > 2)) and self._label_lines * 2 >= self._other_lines
+        if often or _OUTPUT.match(rest):
             self.labelled = True
         elif self._label_lines + self._other_lines > 4096 and self._label_lines * 8 < self._other_lines:
             self.labelled = False

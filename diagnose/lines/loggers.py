@@ -24,7 +24,9 @@ _LOCALE = re.compile(LOCALE)
 _LOCALE_BRACKET = re.compile(rf"\[{LOCALE}\]:?")
 _SYSLOG = re.compile(SYSLOG + r":?")
 _TAG = re.compile(rf"({HOST}|[0-9.]{{7,15}}) ([\w./@:-]{{1,64}}?)(?:\[([0-9]{{1,8}})\])?: ?")
-_US_DATE = re.compile(r"([0-9]{2})[/-]([0-9]{2})(?:[/-]([0-9]{4}))? ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?")
+_US_DATE = re.compile(
+    r"([0-9]{2})[/-]([0-9]{2})(?:[/-]([0-9]{4}))? ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?"
+)
 _US_BRACKET = re.compile(
     r"\[([0-9]{2})/([0-9]{2})(?:/([0-9]{4}))?[ -]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?"
     r"(?: ([\w. -]{1,60}))?\]:?"
@@ -36,7 +38,7 @@ _EPOCH_BRACKET = re.compile(r"\[(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9
 _UPTIME = re.compile(r"\[ {0,8}([0-9]{1,9}\.[0-9]{6})\](?:\[ {0,6}[TC][0-9]{1,8}\]| \[ {0,6}[TC][0-9]{1,8}\])?:? ?")
 _FACILITY = re.compile(
     r"(?:kern|user|daemon|syslog|auth|authpriv|mail|cron|local[0-7]|lpr) {0,8}:"
-    r"(emerg|alert|crit|err|warn|notice|info|debug) {0,8}: ?"
+    r" {0,2}(emerg|alert|crit|err|warn|notice|info|debug)(?:or|ing)? {0,8}: ?"
 )
 _PRI = re.compile(r"<([0-9]{1,3})>(?:1 (?:" + ISO + r"|-) (\S{1,255}) (\S{1,64}) (\S{1,128}) \S{1,64} )?")
 _STRUCTURED = re.compile(r"(?:-|(?:\[[^\]]{0,1000}\]){1,8})(?: |$)")
@@ -49,12 +51,10 @@ _C10D = re.compile(
     r" (?:[^\s\]:]{1,250}:[0-9]{1,6})?\] ?"
 )
 _GROUP_RANK = re.compile(r"\[Rank ([0-9]{1,6})\]")
-_NCCL = re.compile(
-    rf"({HOST}):([0-9]{{1,8}})(?::([0-9]{{1,8}}))? \[([0-9]{{1,3}})\] (?:\[?{ISO}\]? )?"
-)
+_NCCL = re.compile(rf"({HOST}):([0-9]{{1,8}})(?::([0-9]{{1,8}}))? \[([0-9]{{1,3}})\] (?:\[?{ISO}\]? )?")
 _NCCL_LEVEL = re.compile(r"(?:[\w./-]{1,200}:[0-9]{1,6} )?(?:NCCL|RCCL) (INFO|WARN|ERROR|TRACE|VERSION|ABORT)\b")
 _NEMO = re.compile(rf"\[NeMo ([A-Z]) {ISO}(?: rank_?([0-9]{{1,6}}))? [^\]]{{1,200}}\] ?")
-_HF = re.compile(rf"\[{LEVEL}\|[\w./-]{{1,120}}:[0-9]{{1,6}}\] ?")
+_HF = re.compile(rf"\[{LEVEL}\|(?:{ISO}|[\w./-]{{1,120}}:[0-9]{{1,6}})\] ?(?:[\w.]{{1,120}}:[0-9]{{1,6}} >> )?")
 _LEVEL_BRACKET = re.compile(rf"\[ {{0,8}}{LEVEL} {{0,8}}(?::[\w.-]{{1,60}})?\]:? ?(?:- )?")
 _LETTER_BRACKET = re.compile(r"\[([DIWEFC])\] ")
 _NAME_BRACKET = re.compile(r"\[([A-Za-z][\w.-]{0,40})\] ?")
@@ -83,13 +83,29 @@ _CODE = re.compile(
 )
 _PAIRS = re.compile(r"(?:\w{1,20}=[^\s\"]{1,64} ){1,6}(?:-- |- )?")
 _PAIR = re.compile(r"\b(rank|global_rank|local_rank|host|hostname|pid)=([^\s,]{1,64})")
-_DOTTED = re.compile(r"(?:[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,8}\.[a-z_]\w{0,60}|__main__|root)(?::[0-9]{1,6})?(?:: | - )")
-_NAME_LEVEL = re.compile(r"[\w.:/<>-]{1,100} (?:- )?(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)(?: - |: | )")
+_DOTTED = re.compile(
+    r"(?:[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,8}\.[a-z_]\w{0,60}|__main__|root)(?::[0-9]{1,6})?(?:: | - )"
+)
+_NAME_LEVEL = re.compile(
+    r"[\w.:/<>-]{1,100} (?:- )?(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)(?: - |: | )"
+)
+_NAME_BRACKET_LEVEL = re.compile(rf"[\w.]{{1,100}}: \[{LEVEL}\] ")
 _FIELDS = re.compile(r"([a-z0-9][\w.-]{0,100})\t([\w.-]{1,60})\t")
 _LOGFMT = re.compile(r'time="?' + ISO + r'"? level=(\w{1,10}) ')
 _MLLOG = re.compile(r'"time_ms": ?([0-9]{12,14})')
 
-_KNOWN_TAGS = ("kernel", "systemd", "slurmstepd", "slurmd", "slurmctld", "kubelet", "containerd", "dockerd", "sshd", "CRON")
+_KNOWN_TAGS = (
+    "kernel",
+    "systemd",
+    "slurmstepd",
+    "slurmd",
+    "slurmctld",
+    "kubelet",
+    "containerd",
+    "dockerd",
+    "sshd",
+    "CRON",
+)
 _LAUNCHERS = ("slurmstepd", "slurmd", "slurmctld", "srun")
 # Month and day in the names of loggers' brackets that carry meaning of their own.
 _MEANT = ("[rank", "[Rank", "[RANK", "[PG", "[notice", "[after", "[before")
@@ -100,9 +116,10 @@ def _sep(text: str, end: int) -> int:
     return end + 1 if end < len(text) and text[end] in " \t" else end
 
 
-def _stamped(head: Head, time: float | None) -> None:
-    if time is not None:
+def _stamped(head: Head, time: float | None, *, dated: bool = True) -> None:
+    if time is not None and not head.dated:
         head.time = time
+        head.dated = dated
     head.stage = max(head.stage, 1)
 
 
@@ -122,7 +139,9 @@ def iso(text: str, pos: int, head: Head, clock: Clock) -> int:
     end = found.end()
     if end < len(text) and (text[end].isalnum() or text[end] == "/"):
         return -1
-    head.time = time
+    if not head.dated:
+        head.time = time
+        head.dated = True
     if head.stage == 0:
         head.stage = 1
         if zone and minute[10] == "T" and text.find(": ", end, end + 140) > 0:
@@ -141,6 +160,7 @@ def tag(text: str, pos: int, head: Head, *, sure: bool) -> int:
     head.host = host
     head.at(host)
     if name == "kernel":
+        head.stage = 3
         end = found.end()
         uptime = _UPTIME.match(text, end)
         if uptime:
@@ -150,6 +170,7 @@ def tag(text: str, pos: int, head: Head, *, sure: bool) -> int:
     if pid:
         head.pid = pid_of(pid)
     head.at(found.group()[len(host) + 1 :].rstrip(": "))
+    head.stage = 0
     # What a launcher's daemon says is known by its name.
     return found.start(2) if name in _LAUNCHERS else found.end()
 
@@ -173,7 +194,7 @@ def _day(found: re.Match[str], text: str, head: Head, clock: Clock) -> int:
     time = clock.yearless(month, number, when) if year is None else clock.dated(int(year), month, number, when)
     if time is None:
         return -1
-    _stamped(head, time)
+    _stamped(head, time, dated=year is not None)
     return _sep(text, found.end())
 
 
@@ -183,7 +204,7 @@ def number(text: str, pos: int, head: Head, clock: Clock) -> int:
     if found:
         if int(found.group(1)) > 23:
             return -1
-        _stamped(head, clock.dateless(_clock_groups(found, 1)))
+        _stamped(head, clock.dateless(_clock_groups(found, 1)), dated=False)
         return found.end() - 1 if text[found.end() - 1] == "|" else found.end()
     found = _EPOCH.match(text, pos)
     return _epoch(found, head, clock) if found else -1
@@ -208,10 +229,7 @@ def bracket_stamp(text: str, pos: int, head: Head, clock: Clock) -> int:
         _stamped(head, time)
         more = found.group("more")
         if more:
-            for part in more.split():
-                named = level_of(part) if len(part) > 1 else None
-                if named:
-                    head.level = named
+            _more(more, head)
         return _sep(text, found.end())
     found = _EPOCH_BRACKET.match(text, pos)
     if found:
@@ -220,14 +238,24 @@ def bracket_stamp(text: str, pos: int, head: Head, clock: Clock) -> int:
     found = _UPTIME.match(text, pos)
     if found:
         head.uptime = float(found.group(1))
-        head.stage = max(head.stage, 1)
+        head.stage = 3
         return found.end()
     found = _CLOCK_BRACKET.match(text, pos)
     if found and int(found.group(1)) < 24:
-        _stamped(head, clock.dateless(_clock_groups(found, 1)))
+        _stamped(head, clock.dateless(_clock_groups(found, 1)), dated=False)
         return _sep(text, found.end())
     found = _US_BRACKET.match(text, pos)
     return _day(found, text, head, clock) if found else -1
+
+
+def _more(more: str, head: Head) -> None:
+    """What stands with the stamp in its bracket: `ERROR crate::module`, Ray's `W 149 199`."""
+    parts = more.split()
+    for index, part in enumerate(parts):
+        named = level_of(part)
+        if named and (len(part) > 1 or (index + 1 < len(parts) and parts[index + 1].isdigit())):
+            head.level = named
+            return
 
 
 def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
@@ -236,7 +264,9 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
     if found and (found.group(2) or ":" in found.group()):
         head.level = level_of(found.group(1))
         if found.group(2):
-            _stamped(head, clock.yearless(int(found.group(2)), int(found.group(3)), _clock_groups(found, 4)))
+            _stamped(
+                head, clock.yearless(int(found.group(2)), int(found.group(3)), _clock_groups(found, 4)), dated=False
+            )
         head.stage = 3
         end = found.end()
         own = _GROUP_RANK.match(text, end)
@@ -268,11 +298,13 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
             ascend = _ASCEND.match(text, pos)
             if ascend:
                 head.pid = pid_of(ascend.group(2))
-                head.time = clock.iso(ascend.group(3), ascend.group(4), ascend.group(5), None)
+                _stamped(head, clock.iso(ascend.group(3), ascend.group(4), ascend.group(5), None))
                 return ascend.end()
         return end
     found = _HF.match(text, pos)
     if found:
+        if found.group(2):
+            _stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
         head.level = level_of(found.group("level"))
         head.stage = 2
         return found.end()
@@ -339,7 +371,7 @@ def glog(text: str, pos: int, head: Head, clock: Clock) -> int:
         time = clock.yearless(int(found.group(5)), int(found.group(6)), when)
     if time is None:
         return -1
-    _stamped(head, time)
+    _stamped(head, time, dated=bool(found.group(2)))
     head.level = level_of(found.group(1))
     head.stage = 3
     if found.group(11):
@@ -358,7 +390,7 @@ def syslog(text: str, pos: int, head: Head, clock: Clock) -> int:
         time = clock.yearless(month, number_, when) if year is None else clock.dated(int(year), month, number_, when)
         if time is None:
             return -1
-        _stamped(head, time)
+        _stamped(head, time, dated=year is not None)
         return tag(text, _sep(text, found.end()), head, sure=True)
     found = _LOCALE.match(text, pos)
     if found is None:
@@ -403,7 +435,7 @@ def head_level(text: str, pos: int, head: Head, clock: Clock) -> int:
             time = clock.iso(found.group(8), found.group(9), found.group(10), found.group(11))
         if time is None:
             return -1
-        _stamped(head, time)
+        _stamped(head, time, dated=not found.group(2))
         head.level = level_of(found.group(1))
         head.stage = 2
         return found.end()
@@ -475,7 +507,7 @@ def after_stamp(text: str, pos: int, head: Head) -> int:
                 head.level = level_of(c)
                 head.stage = 2
                 return found.end()
-        found = _NAME_LEVEL.match(text, pos)
+        found = _NAME_LEVEL.match(text, pos) or _NAME_BRACKET_LEVEL.match(text, pos)
         if found:
             return _levelled(found, text, head)
     elif head.stage == 2:
@@ -522,9 +554,3 @@ def _pairs(text: str, head: Head) -> None:
                 head.local_rank = int(value)
             else:
                 head.rank = int(value)
-
-
-
-def is_stamp(text: str, pos: int) -> bool:
-    """Whether a dated stamp begins at `pos`."""
-    return _ISO.match(text, pos) is not None

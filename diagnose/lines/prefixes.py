@@ -73,7 +73,7 @@ def _one(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
         third = text[pos + 2 : pos + 3]
         if third == "/" or third == "-":
             return loggers.day(text, pos, head, clock)
-        if third == ":" and text[pos + 5 : pos + 6] == ":" or text[pos + 10 : pos + 11] in (".", " ", "\t") or c == "1":
+        if (third == ":" and text[pos + 5 : pos + 6] == ":") or text[pos + 10 : pos + 11] in (".", " ", "\t") or c == "1":
             end = loggers.number(text, pos, head, clock)
             if end > 0:
                 return end
@@ -81,7 +81,7 @@ def _one(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
             return -1
         if ":" in text[pos : pos + 6]:
             return writers.label(text, pos, head, known)
-        return -1
+        return writers.address(text, pos, head, known) if ": " in text[pos + 7 : pos + 17] else -1
     if head.stage:
         return _behind_stamp(text, pos, c, head, known)
     if c.isalpha():
@@ -106,6 +106,8 @@ def _behind_stamp(text: str, pos: int, c: str, head: Head, known: Prefixes) -> i
             return end
     if not c.isalpha():
         return -1
+    if c == "t" and text.startswith("task ", pos):
+        return writers.task(text, pos, head)
     colon = text.find(":", pos, pos + 80)
     if colon > 0 and text[colon + 1 : colon + 2] in _DIGITS:
         return loggers.nccl(text, pos, head, known.clock)
@@ -185,11 +187,13 @@ def _word(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
         end = loggers.facility(text, pos, head)
         if end > 0:
             return end
-    elif text[space + 1 : space + 3] == "20" and text[space + 5 : space + 6] in ("-", "/"):
-        # `gx-01 2026-02-03 11:00:00 step`: a host before a stamp.
-        token = text[pos:space]
-        if writers.looks_like_host(token) and loggers.is_stamp(text, space + 1):
-            head.host = token
-            return space + 1
-        return -1
+    elif (c == "t" or c == "r") and text.startswith(("task ", "rank "), pos):
+        end = writers.task(text, pos, head)
+        if end > 0:
+            return end
+    elif text.find(": ", space, space + 70) > 0 and writers.looks_like_host(text[pos:space]):
+        # `gx-01 kernel: `, `gx-01 systemd[1]: `: a journal without its stamps.
+        end = loggers.tag(text, pos, head, sure=False)
+        if end > pos:
+            return end
     return writers.word(text, pos, head, known, space)

@@ -1,37 +1,170 @@
-"""Kept lines of one source in; decoded `Line`s with what their prefixes say out."""
+"""Kept lines of one source in; decoded `Line`s with what their wrappers and prefixes say out."""
 
 from __future__ import annotations
 
 from diagnose.lines.ansi import decode
 from diagnose.lines.heads import Head, Prefixes
 from diagnose.lines.prefixes import read_prefixes
+from diagnose.lines.quoted import Quotes
 from diagnose.lines.stamps import Calendar, Clock
+from diagnose.lines.tables import Export
+from diagnose.lines.wrappers import Part, Unwrapper
+from diagnose.lines.writers import without_repeats
 from diagnose.models import KeptLine, Line, LogSource
 from diagnose.settings import Limits
 
+_DIGITS = frozenset("0123456789")
+# A collector's record in a collector's record in a logger's; more is no log.
+_MAX_DEPTH = 4
+_MAX_STREAMS = 100_000
+_LEARN_BYTES = 64 * 1024
+_RTC = "setting system clock to "
+
 
 class LineReader:
-    """Reads the kept lines of one source, in order."""
+    """Reads the kept lines of one source, in order.
+
+    `read` gives a list: one line as a rule, several where a wrapper or a JSON logger holds several, none where a part
+    of a longer line waits for the rest; `finish` gives what still waits at the end. `learn`, called with the first
+    block, lets doubtful prefixes (`12: `, `host: `) be known from the first line on. `calendar`, shared by the readers
+    of a job, lets stamps without a year take it from another source.
+    """
 
     def __init__(self, source: LogSource, limits: Limits, calendar: Calendar | None = None) -> None:
         self._source = source
-        self._limits = limits
-        self._known = Prefixes(Clock(calendar))
+        self._clock = Clock(calendar)
+        self._known = Prefixes(self._clock)
+        self._unwrapper = Unwrapper(self._clock, limits.line_bytes)
+        self._export = Export(self._clock)
+        self._quotes = Quotes()
+        self._streams: dict[tuple[int | None, int | None, str, str], str] = {}
+        self._rank_of: dict[tuple[str, int], int] = {}
+        self._booted: float | None = None
+        self._last = KeptLine(0, b"")
 
     def learn(self, block: bytes) -> None:
-        """Look over a block before its lines are read."""
+        """Look over the first block of the source before any of its lines is read."""
+        self._clock.calendar.learn(block[:_LEARN_BYTES])
+        self._unwrapper.ends_lines = b'\\n","' in block[:_LEARN_BYTES]
+        scratch = LineReader(self._source, Limits(), Calendar(self._clock.calendar.year))
+        scratch._known = self._known
+        self._known.clock = scratch._clock
+        for raw in block[:_LEARN_BYTES].split(b"\n")[:-1]:
+            scratch.read(KeptLine(1, raw))
+        self._known.clock = self._clock
 
     def read(self, kept: KeptLine) -> list[Line]:
-        """The lines that `kept` holds: one as a rule, more where a wrapper holds several, none for a part of one."""
+        """The lines that `kept` holds."""
+        self._last = kept
         text = decode(kept.raw)
-        head = Head()
-        body = text[read_prefixes(text, head, self._known) :]
-        source = self._source
-        return [
-            Line(source, kept.number, text, body, source.name, head.time, head.uptime, head.rank, head.local_rank,
-                 head.host, head.pid, head.gpu, head.level, False, kept.progress, kept.guarded)
-        ]
+        if self._export.may_be:
+            rows = self._export.read(text)
+            if rows is not None:
+                return [line for row in rows for line in self._lines(row, kept, 1)]
+        return self._lines((text, Head()), kept, 0)
 
     def finish(self) -> list[Line]:
-        """What was held back at the end of the source."""
-        return []
+        """The lines whose rest never came."""
+        return [self._line(part, self._last) for part in self._unwrapper.flush()]
+
+    def _lines(self, part: Part, kept: KeptLine, depth: int) -> list[Line]:
+        text, head = part
+        c = text[:1]
+        if depth < _MAX_DEPTH:
+            inner: list[Part] | None = None
+            if c == "{":
+                inner = self._unwrapper.json(text, head, kept.number)
+            elif c in _DIGITS and text.find(" std", 18, 40) > 0:
+                inner = self._unwrapper.cri(text, head, kept.number)
+            if inner is not None:
+                return [line for item in inner for line in self._lines(item, kept, depth + 1)]
+        return self._prefixed(text, head, kept, depth)
+
+    def _prefixed(self, text: str, head: Head, kept: KeptLine, depth: int) -> list[Line]:
+        """The line, or those of a JSON logger that stand behind prefixes."""
+        start = read_prefixes(text, head, self._known)
+        if start and depth < _MAX_DEPTH and text.startswith("{", start) and text.endswith("}"):
+            inner = self._unwrapper.json(text[start:], head, kept.number)
+            if inner is not None:
+                tag = text[:start]
+                return [self._line((tag + item, known), kept, start) for item, known in inner]
+        return [self._line((text, head), kept, start)]
+
+    def _line(self, part: Part, kept: KeptLine, start: int | None = None) -> Line:
+        text, head = part
+        if start is None:
+            start = read_prefixes(text, head, self._known)
+        body = text[start:]
+        if head.place and "[repeated " in body:
+            body = without_repeats(body)
+        source = self._source
+        rank = source.rank if head.rank is None else head.rank
+        stream = self._stream(head)
+        if head.uptime is not None:
+            self._boot_time(head, body)
+        quoted = self._quotes.read(body, stream, bare=head.stage == 0) if source.kind == "job" else False
+        return Line(
+            source,
+            kept.number,
+            text,
+            body,
+            stream,
+            head.time,
+            head.uptime,
+            rank,
+            source.local_rank if head.local_rank is None else head.local_rank,
+            source.host if head.host is None else head.host,
+            head.pid,
+            head.gpu,
+            head.level,
+            quoted,
+            kept.progress,
+            kept.guarded,
+        )
+
+    def _stream(self, head: Head) -> str:
+        """The name of the flow of lines that this line's writer makes."""
+        if head.writer_local is not None:
+            # torchrun's tee tags each line of a process, torch's hook only those of Python's tracebacks: the others
+            # belong to the rank that this local rank last showed.
+            seat = (head.place, head.writer_local)
+            if head.writer_rank is not None:
+                if len(self._rank_of) < _MAX_STREAMS:
+                    self._rank_of[seat] = head.writer_rank
+            else:
+                head.writer_rank = self._rank_of.get(seat)
+        key = (head.writer_rank, head.writer_local, head.place, head.flow)
+        stream = self._streams.get(key)
+        if stream is None:
+            if len(self._streams) >= _MAX_STREAMS:
+                self._streams.clear()
+            stream = self._streams[key] = self._name(head)
+        return stream
+
+    def _name(self, head: Head) -> str:
+        source = self._source
+        parts = [source.name]
+        place = "" if head.place == source.host else head.place
+        if head.writer_rank is not None:
+            if head.writer_rank != source.rank or place:
+                parts.append(f"rank {head.writer_rank}")
+        else:
+            if place:
+                parts.append(place)
+            if head.writer_local is not None and head.writer_local != source.local_rank:
+                parts.append(f"local rank {head.writer_local}")
+        if head.flow and head.flow != source.stream:
+            parts.append(head.flow)
+        return "|".join(parts)
+
+    def _boot_time(self, head: Head, body: str) -> None:
+        """Gives kernel lines a time where the log tells when the clock was set."""
+        assert head.uptime is not None
+        if _RTC in body:
+            scratch = Head()
+            at = body.find(_RTC) + len(_RTC)
+            read_prefixes(body[at : at + 32].replace(" UTC", "Z") + " ", scratch, self._known)
+            if scratch.time is not None:
+                self._booted = scratch.time - head.uptime
+        if head.time is None and self._booted is not None:
+            head.time = self._booted + head.uptime

@@ -30,6 +30,8 @@ _HOST_TASK = re.compile(rf"({HOST})\[([0-9]{{1,4}})\]: ")
 _SERVICE = re.compile(r"([A-Za-z0-9][\w.-]{0,80}?) {0,20}\| ?")
 _STERN = re.compile(r"(?:[\w-]{1,63} )?([a-z0-9][a-z0-9.-]{1,80}) ([a-z][a-z0-9-]{0,40}) (?:\| )?")
 _REPLICA = re.compile(r"([A-Za-z][\w.-]{0,63})/([0-9]{1,4}) ")
+_ADDRESS = re.compile(r"([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}): ")
+_TASK = re.compile(r"(?:task|rank) {1,6}([0-9]{1,6}) \| ")
 _WORD_RANK = re.compile(r"[Rr]ank ?([0-9]{1,6}) ?[:|] ")
 _BRACKET_HOST_PID = re.compile(rf"\[({HOST}):([0-9]{{2,7}})(?: ?:([0-9]{{1,4}})(:[0-9]{{1,8}})?)?\] ?")
 
@@ -40,7 +42,23 @@ _NOT_HOSTS = re.compile(
     r"|line|col|run|seed|expert|head|bucket|group|version|v|r|l|p|h|sha|md|utf|int|fp|bf|float|hsn|bge|igb|usb|ata|pci)"
     r"[_-]?[0-9x]+(?:[a-z][0-9]*)?\Z"
 )
-_FILE_END = (".py", ".cc", ".cpp", ".cu", ".c", ".h", ".hpp", ".cuh", ".go", ".rs", ".ts", ".js", ".sh", ".yaml", ".json")
+_FILE_END = (
+    ".py",
+    ".cc",
+    ".cpp",
+    ".cu",
+    ".c",
+    ".h",
+    ".hpp",
+    ".cuh",
+    ".go",
+    ".rs",
+    ".ts",
+    ".js",
+    ".sh",
+    ".yaml",
+    ".json",
+)
 
 
 def looks_like_host(token: str) -> bool:
@@ -174,6 +192,28 @@ def host_process(text: str, pos: int, head: Head) -> int:
     return found.end()
 
 
+def address(text: str, pos: int, head: Head, known: Prefixes) -> int:
+    """`10.0.0.3: ` of pdsh and talosctl, where machines go by their addresses."""
+    found = _ADDRESS.match(text, pos)
+    if found is None:
+        return -1
+    rest = text[found.end() : found.end() + 160]
+    if not (known.proven(found.group(1) + ":", rest, 3) or rest.startswith("kern: ")):
+        return -1
+    head.host = found.group(1)
+    head.at(head.host)
+    return found.end()
+
+
+def task(text: str, pos: int, head: Head) -> int:
+    """`task  12 | `, `rank 3 | `."""
+    found = _TASK.match(text, pos)
+    if found is None:
+        return -1
+    head.rank = head.writer_rank = int(found.group(1))
+    return found.end()
+
+
 def word(text: str, pos: int, head: Head, known: Prefixes, space: int) -> int:
     """Prefixes that begin like a word: `host: `, `host[2]: `, `worker-1  | `, `pod container `, `role/0 `.
 
@@ -217,6 +257,12 @@ def word(text: str, pos: int, head: Head, known: Prefixes, space: int) -> int:
         return -1
     if text.startswith(("rank ", "Rank "), pos):
         return _word_rank(text, pos, head, known)
+    token = text[pos:space]
+    if looks_like_host(token) and known.proven(token + " ", text[space + 1 : space + 161], 1 << 30):
+        # `gx-01 2026-02-03 11:00:00 step`: a host before each line.
+        head.host = token
+        head.at(token)
+        return space + 1
     if "-" in text[pos:space]:
         found = _STERN.match(text, pos)
         if found and looks_like_host(found.group(1)):
