@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet
+from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind
 from diagnose.models.rule import Role
 from diagnose.rules.aggregate import Group
 from diagnose.rules.captures import Value
@@ -24,6 +24,9 @@ AFTER_JOB = 600.0  # and hosts' clocks may differ by minutes
 _EVIDENCE = 6
 _TEXT = 2000
 _TIMED = frozenset({"kernel", "scheduler"})
+_KERNEL_LINE = re.compile(
+    r"^\W{0,4}\[ {0,8}\d{1,9}\.\d{6}\] |^\W{0,4}\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] | kernel: |\bNVRM: |\bkern *:|nvidia-nvswitch"
+)
 _PCI = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
 
 _Key = tuple[int | None, str | None, str, Role, str | None, str | None, str]
@@ -195,7 +198,7 @@ def _finding(
         hosts=frozenset(hosts),
         gpus=frozenset({gpu} if gpu else ()),
         pids=frozenset(pid for group in groups for pid in group.pids),
-        sources=frozenset(group.sighting.line.source.kind for group in groups),
+        sources=frozenset(_witness(group) for group in groups),
         captures=captures,
         by_rank=by_rank,
         place=sighting.place,
@@ -203,6 +206,14 @@ def _finding(
         survivable=sighting.survivable,
         shadow=bool(sighting.rule and sighting.rule.status == "experimental"),
     )
+
+
+def _witness(group: Group) -> SourceKind:
+    """Who says it: the kind of the source, or the kernel where its lines were pasted into a job's log."""
+    line, rule = group.sighting.line, group.sighting.rule
+    if line.source.kind == "job" and rule and "kernel" in rule.sources and _KERNEL_LINE.search(line.text[:400]):
+        return "kernel"
+    return line.source.kind
 
 
 def _collected(

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 import regex
 
 from diagnose.lines.frames import culprit_file, innermost_user_frame
-from diagnose.models import DiagnosisRule, Line, LogSource, Record, RuleSet
+from diagnose.models import DiagnosisRule, Line, LogSource, RaisedException, Record, RuleSet
 from diagnose.models.rule import Role
 from diagnose.rules.captures import RESERVED, Value, typed
 from diagnose.rules.gate import CompiledSignature, Gate
@@ -27,6 +27,9 @@ from diagnose.settings import Limits
 _MATCHES_PER_RECORD = 32
 _CONTEXT_LINES = 40
 _SHOWN_BYTES = 500
+
+
+Match = tuple[CompiledSignature, "regex.Match[str]", int]
 
 
 class Sink(Protocol):
@@ -144,18 +147,26 @@ class SourceMatcher:
         if record.quoted:
             return
         refined = False
+        exception = deciding_exception(record) if record.exceptions else None
+        for signature, match, index in _without_general(self._matches(record)):
+            line = record.lines[index]
+            if not line.quoted:
+                decided = self._found(signature, match, line, record, attempt)
+                refined = refined or (decided and _refines(signature.rule, index, exception, record))
+        if exception is not None and not refined:
+            self._exception(exception, record, attempt)
+
+    def _matches(self, record: Record) -> list[Match]:
+        """Every signature's match in the record, with the index of the line that states it."""
+        found: list[Match] = []
         offsets: list[int] | None = None
         for signature in self._matcher.candidates(record):
             for match in self._matcher.search(signature, record.text):
                 if offsets is None:
                     offsets = _line_starts(record.text)
                 index = bisect_right(offsets, _stating_offset(match)) - 1
-                line = record.lines[min(index, len(record.lines) - 1)]
-                if line.quoted:
-                    continue
-                refined = self._found(signature, match, line, record, attempt) or refined
-        if record.exceptions and not refined:
-            self._exception(record, attempt)
+                found.append((signature, match, min(index, len(record.lines) - 1)))
+        return found
 
     def _found(
         self, signature: CompiledSignature, match: regex.Match[str], line: Line, record: Record, attempt: int
@@ -172,10 +183,7 @@ class SourceMatcher:
         store.add(Hit(signature.name, line, attempt, captures, draft))
         return False
 
-    def _exception(self, record: Record, attempt: int) -> None:
-        exception = deciding_exception(record)
-        if exception is None or record.kind == "launcher_summary":
-            return
+    def _exception(self, exception: RaisedException, record: Record, attempt: int) -> None:
         error_type = error_type_of(exception, self._matcher.rule_set.taxonomy)
         _, symptom = self._matcher.error_type(error_type)
         line = record.lines[min(exception.line_index, len(record.lines) - 1)]
@@ -260,6 +268,35 @@ def _captures(rule: DiagnosisRule, match: regex.Match[str], line: Line, record: 
             captures.setdefault("exception", exception.type)
             captures.setdefault("message", exception.message[:_SHOWN_BYTES])
     return captures
+
+
+def _without_general(matches: list[Match]) -> list[Match]:
+    """Matches without those of a look-up rule on a line where another rule names the same key by itself."""
+    if len(matches) < 2:
+        return matches
+    named = {
+        (index, key)
+        for signature, match, index in matches
+        if signature.rule.lookup is None
+        for key in match.groupdict()
+    }
+    return [
+        (signature, match, index)
+        for signature, match, index in matches
+        if signature.rule.lookup is None or (index, signature.rule.lookup.key) not in named
+    ]
+
+
+def _refines(rule: DiagnosisRule, index: int, exception: RaisedException | None, record: Record) -> bool:
+    """Whether a rule's match says what the record's exception means, so that the exception need not speak for itself.
+
+    A teardown rule does so only in the words of the exception itself: a launcher's wrapper around a traceback, or a
+    warning printed beside it, takes nothing away from it.
+    """
+    if rule.role != "teardown" or exception is None:
+        return True
+    later = [other.line_index for other in record.exceptions if other.line_index > exception.line_index]
+    return exception.line_index <= index < min(later, default=len(record.lines))
 
 
 def _line_starts(text: str) -> list[int]:

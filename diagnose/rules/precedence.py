@@ -42,16 +42,21 @@ class Clocks:
 
     def before(self, one: Finding, other: Finding) -> bool | None:
         """Whether `one` came first."""
-        for stream in one.streams.keys() & other.streams.keys():
+        ordered = _by_kernel(one) == _by_kernel(other)  # a kernel log pasted into a job's log has its own order
+        for stream in one.streams.keys() & other.streams.keys() if ordered else ():
             if one.streams[stream][0] != other.streams[stream][0]:
                 return one.streams[stream][0] < other.streams[stream][0]
         gap = self.gap(one, other)
         if gap is not None and abs(gap) > SAME_TIME:
             return gap > 0
-        for source in sorted(one.spans.keys() & other.spans.keys()):
+        for source in sorted(one.spans.keys() & other.spans.keys()) if ordered else ():
             if one.spans[source][0] != other.spans[source][0]:
                 return one.spans[source][0] < other.spans[source][0]
         return None
+
+
+def _by_kernel(finding: Finding) -> bool:
+    return finding.sources == frozenset({"kernel"})
 
 
 def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | None) -> tuple[Clocks, tuple[str, ...]]:
