@@ -411,7 +411,7 @@ def test_no_descriptor_is_left_open():
 @pytest.mark.parametrize("spooled", [True, False])
 def test_tar_members_are_inputs(packer, spooled, monkeypatch):
     if not spooled:
-        monkeypatch.setattr("diagnose.sources.streams.tempfile.TemporaryFile", _full_disk)
+        monkeypatch.setattr("tempfile.TemporaryFile", _full_disk)
     inner = gzip.compress(tar([("deep/rank1.log", LOG)]))
     long = "very/" * 40 + "rank2.log"
     members = [

@@ -7,34 +7,16 @@ before that are good.
 
 from __future__ import annotations
 
-import lzma
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.settings import Limits
-from diagnose.sources.streams import Budget, ByteStream, Origin, PreadStream, Skipping, Spool
+from diagnose.sources.streams import ByteStream, Origin, PreadStream, Skipping, Spool
 
 _BLOCK = 512
 # Headers of the pax format and long names are read whole; no real one is near this.
 _EXTENSION_BYTES = 1024 * 1024
-# A zip file's table of contents is read whole by the library.
-_ZIP_TABLE_BYTES = 64 * 1024 * 1024
-_ZIP_END = b"PK\x05\x06"
-_ZIP64_END = b"PK\x06\x06"
-_ZIP_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    OSError,
-    EOFError,
-    RuntimeError,  # NotImplementedError too: encrypted members, unknown methods
-    ValueError,
-    OverflowError,
-    MemoryError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +54,21 @@ def _number(field: bytes) -> int | None:
         return None
 
 
-class _Counted:
-    """The archive's own stream, with the position in it."""
+class Counted:
+    """An archive's own stream, with the position in it."""
 
     def __init__(self, stream: ByteStream) -> None:
         self.stream = stream
         self.position = 0
 
     def read(self, size: int) -> bytes:
+        """Return up to `size` bytes."""
         data = self.stream.read(size)
         self.position += len(data)
         return data
 
     def exactly(self, size: int) -> bytes:
+        """Return `size` bytes, fewer only at the end."""
         parts: list[bytes] = []
         while size > 0 and (data := self.read(min(size, 1024 * 1024))):
             parts.append(data)
@@ -92,6 +76,7 @@ class _Counted:
         return b"".join(parts)
 
     def skip_to(self, position: int) -> bool:
+        """Move forward; False if the stream ends before `position`."""
         if isinstance(self.stream, PreadStream):
             self.stream.seek(position)
             self.position = position
@@ -105,7 +90,7 @@ class _Counted:
 class _Content:
     """What is left of a member in the archive's own stream."""
 
-    def __init__(self, counted: _Counted, end: int, name: str) -> None:
+    def __init__(self, counted: Counted, end: int, name: str) -> None:
         self._counted, self._end, self._name = counted, end, name
 
     def read(self, size: int, /) -> bytes:
@@ -142,14 +127,14 @@ def tar_members(origin: Origin, name: str, limits: Limits, spool: Spool) -> Iter
     Behind compression each member goes to the spool as it passes; one without room there is found again by reading
     the archive from its start.
     """
-    counted = _Counted(origin.open())
+    counted = Counted(origin.open())
     try:
         yield from _tar_members(counted, origin, name, limits, spool)
     finally:
         counted.stream.close()
 
 
-def _tar_members(counted: _Counted, origin: Origin, name: str, limits: Limits, spool: Spool) -> Iterator[Member]:
+def _tar_members(counted: Counted, origin: Origin, name: str, limits: Limits, spool: Spool) -> Iterator[Member]:
     long_name: bytes | None = None
     pax: dict[bytes, bytes] = {}
     pax_global: dict[bytes, bytes] = {}
@@ -200,7 +185,7 @@ def _tar_members(counted: _Counted, origin: Origin, name: str, limits: Limits, s
             yield Member(member, _tar_content(counted, origin, start, size, f"{name}!{member}", spool))
 
 
-def _tar_content(counted: _Counted, origin: Origin, start: int, size: int, name: str, spool: Spool) -> Origin:
+def _tar_content(counted: Counted, origin: Origin, start: int, size: int, name: str, spool: Spool) -> Origin:
     if origin.at is not None:
         at = origin.at
         inside = (origin.size or 0) - start
@@ -235,84 +220,3 @@ def _pax(data: bytes) -> dict[bytes, bytes]:
         records[key] = value
         data = data[int(length) :]
     return records
-
-
-def zip_members(origin: Origin, name: str, limits: Limits, budget: Budget) -> Iterator[Member]:
-    """Yield the members of a zip file, which must be readable at any position."""
-    if origin.at is None or origin.size is None:
-        raise SourceError(f"{name}: a zip file inside a stream too large to keep; unpack it and give the folder")
-    _check_zip_table(origin, origin.size, name, limits)
-    file = origin.at(0, origin.size)
-    try:
-        archive = zipfile.ZipFile(file)
-        infos = archive.infolist()
-    except _ZIP_ERRORS as error:
-        file.close()
-        raise SourceError(f"{name}: the zip file is damaged ({error}); unpack what can be had of it") from error
-    for count, info in enumerate(infos):
-        if count >= limits.archive_members:
-            raise LimitExceeded(f"{name}: more than {limits.archive_members} members; the rest was not read")
-        if info.is_dir():
-            continue
-        mode = info.external_attr >> 16
-        if mode & 0o170000 not in (0, 0o100000):
-            yield Member(info.filename, origin, "a link or device inside an archive, not followed")
-        elif info.flag_bits & 1:
-            yield Member(info.filename, origin, "encrypted; unpack it with its password")
-        elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            yield Member(info.filename, origin, "packed with an unusual method; unpack it")
-        else:
-            yield Member(info.filename, _zip_content(archive, info, f"{name}!{info.filename}", budget))
-
-
-def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, budget: Budget) -> Origin:
-    return Origin(lambda: _ZipContent(archive, info, name, budget), info.file_size)
-
-
-class _ZipContent:
-    """A zip member's bytes, counted as they expand."""
-
-    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, budget: Budget) -> None:
-        self._name, self._budget, self._packed = name, budget, info.compress_size
-        self._out = 0
-        try:
-            self._file = archive.open(info)
-        except _ZIP_ERRORS as error:
-            raise self._damaged(error) from error
-
-    def read(self, size: int, /) -> bytes:
-        try:
-            data = self._file.read(size)
-        except _ZIP_ERRORS as error:
-            raise self._damaged(error) from error
-        self._out += len(data)
-        self._budget.use(self._name, self._out, self._packed)
-        return data
-
-    def _damaged(self, error: Exception) -> SourceError:
-        return SourceError(f"{self._name}: damaged after {self._out} bytes ({error}); what stands before was used")
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _check_zip_table(origin: Origin, size: int, name: str, limits: Limits) -> None:
-    """Refuse a table of contents that would fill the memory, before the library reads it."""
-    assert origin.at is not None
-    length = min(size, 65_557 + 20 + 56)
-    stream = origin.at(size - length, length)
-    try:
-        tail = _Counted(stream).exactly(length)
-    finally:
-        stream.close()
-    end = tail.rfind(_ZIP_END)
-    if end < 0 or len(tail) < end + 22:
-        raise SourceError(f"{name}: the zip file is cut off; unpack what can be had of it and give that")
-    table = int.from_bytes(tail[end + 12 : end + 16], "little")
-    count = int.from_bytes(tail[end + 10 : end + 12], "little")
-    end64 = tail.rfind(_ZIP64_END, 0, end)
-    if end64 >= 0:
-        table = max(table if table != 0xFFFFFFFF else 0, int.from_bytes(tail[end64 + 40 : end64 + 48], "little"))
-        count = max(count if count != 0xFFFF else 0, int.from_bytes(tail[end64 + 32 : end64 + 40], "little"))
-    if table > _ZIP_TABLE_BYTES or count > limits.archive_members * 4:
-        raise LimitExceeded(f"{name}: {count} members are too many; unpack it and give the folder")

@@ -16,8 +16,9 @@ from typing import BinaryIO
 from diagnose.errors import SourceError
 from diagnose.models import Input, SourceKind, SourceSet
 from diagnose.settings import Limits
-from diagnose.sources.archives import is_tar, is_zip, tar_members, zip_members
+from diagnose.sources.archives import is_tar, is_zip, tar_members
 from diagnose.sources.names import facts_of
+from diagnose.sources.packed import Decompressed, codec_of
 from diagnose.sources.printable import natural_key, printable
 from diagnose.sources.settle import Named, settle
 from diagnose.sources.sniff import content_of
@@ -25,12 +26,10 @@ from diagnose.sources.streams import (
     HEAD_BYTES,
     Budget,
     ByteStream,
-    Decompressed,
     Once,
     Origin,
     Pipe,
     Spool,
-    codec_of,
     file_origin,
     read_error,
     read_head,
@@ -150,7 +149,7 @@ class _Collector:
                 )
                 return
             origin, name, budget = candidate.origin, candidate.name, self._budget
-            unpacked = Origin(lambda: Decompressed(origin.open(), codec, name, budget))
+            unpacked = Origin(lambda: Decompressed(origin.open, codec, name, budget))
             self._add(_deeper(candidate, unpacked, layers=candidate.layers + 1))
         elif is_tar(head) or is_zip(head):
             self._archive(candidate, head)
@@ -184,6 +183,8 @@ class _Collector:
                     origin = self._spool.store(stream, name) or origin
                 finally:
                     stream.close()
+            from diagnose.sources.zips import zip_members
+
             members = zip_members(origin, name, self._limits, self._budget)
         inside: list[_Candidate] = []
         try:

@@ -7,9 +7,7 @@ In: a JSON, YAML, CSV or TSV file. Out: `Unit`s. Errors: `UsageError` with the f
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import os
 import re
 import stat
@@ -41,9 +39,7 @@ _FIELDS = {synonym: field for field, synonyms in COLUMNS.items() for synonym in 
 _LISTS = ("units", "ranks", "gpus", "devices", "nodes", "hosts", "inventory", "servers", "processes", "workers")
 _NUMBERS = ("rank", "local_rank", "pid")
 _NOTHING = ("", "-", "n/a", "[n/a]", "none", "null", "unknown", "[not supported]")
-_PCI = re.compile(
-    r"(?:pci:)?(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?", re.IGNORECASE | re.ASCII
-)
+_PCI = r"(?i)(?:pci:)?(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.([0-7]))?"
 _DEPTH = 8
 _UNITS = 1_000_000
 _VISITS = 4_000_000
@@ -108,6 +104,8 @@ def _text(path: str, name: str, limits: Limits) -> str:
 
 
 def _json(text: str, name: str) -> object:
+    import json
+
     try:
         return json.loads(text)
     except json.JSONDecodeError as whole:
@@ -233,7 +231,7 @@ def _unit(fields: Mapping[str, object], path: _Path) -> Unit:
 
 
 def _pci(text: str, path: _Path) -> str:
-    match = _PCI.fullmatch(text)
+    match = re.fullmatch(_PCI, text)
     if match is None:
         raise _BadValue((*path, "pci"), f"pci must be an address such as 0000:5d:00.0, not {printable(text[:40])!r}")
     domain, bus, device, function = match.groups()
@@ -269,6 +267,8 @@ def _key_is(key: object, step: str | int) -> bool:
 
 
 def _table(text: str, name: str) -> tuple[Unit, ...]:
+    import csv
+
     lines = [line for line in text.splitlines()[:100] if line.strip()]
     first = next((line for line in lines if not line.startswith("#")), lines[0])
     delimiter = max(",\t|;", key=first.count)

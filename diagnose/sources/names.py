@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from diagnose.models import SourceKind
@@ -39,17 +40,43 @@ class NameFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """An entry of the table: a pattern of the whole stem. Its groups are the fields they are named after."""
+    """An entry of the table: a pattern of the whole stem, whose groups are the fields they are named after.
 
-    pattern: re.Pattern[str]
+    One of `words` stands in every stem it matches; a pattern is compiled only where one does, for compiling all of
+    them would take longer than reading a log.
+    """
+
+    pattern: str
+    words: tuple[str, ...] = ()
     kind: SourceKind | None = None
     kind_guess: SourceKind | None = None
 
+    def match(self, stem: str, lower: str) -> re.Match[str] | None:
+        """Return the match of `stem`, whose lower-case form is `lower`."""
+        if self.words and not any(word in lower for word in self.words):
+            return None
+        return _compiled(self.pattern).fullmatch(stem)
 
-def _name(pattern: str, kind: SourceKind | None = None, *, guess: SourceKind | None = None) -> _Name:
-    return _Name(re.compile(pattern, re.IGNORECASE | re.ASCII), kind, guess)
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 
+def _name(
+    words: tuple[str, ...] | str, pattern: str, kind: SourceKind | None = None, *, guess: SourceKind | None = None
+) -> _Name:
+    return _Name(pattern, (words,) if isinstance(words, str) else words, kind, guess)
+
+
+_DIGITS = tuple("0123456789")
+_KERNEL_WORDS = ("kernel", "kern", "dmesg", "kmsg")
+_SYSTEM_WORDS = ("console", "messages", "syslog", "journal", "sol", "serial")
+_SLURM_WORDS = ("sacct", "scontrol", "squeue", "sinfo", "sstat", "slurmctld", "slurmd")
+_KUBE_WORDS = ("kubectl", "describe", "event", "pod")
+_RECORDER_WORDS = ("comm_lib_trace", "nccl_trace", "fr_trace", "flight_recorder")
+_STACK_WORDS = ("spy", "stack", "gdb")
+_POD_WORDS = ("worker-", "master-", "launcher-", "chief-", "ps-", "head-", "server-")
 _HOST = r"(?P<host>[a-z][a-z0-9-]{0,60}[0-9])"
 _DOMAIN = r"(?:\.[a-z][a-z0-9.-]{0,80})?"
 _NUMBER = r"0{0,8}[0-9]{1,6}"
@@ -61,60 +88,73 @@ _SYSTEM = r"(?:console|messages|syslog|journal|journalctl|sol|serial)"
 # What schedulers write between a job's id and the rest.
 _JOB = r"(?:.{0,120}[._-])?[0-9]{4,12}"
 
+# What may stand around the telling part of a name.
+_BEFORE = r"(?:.{0,60}[._-])?"
+_AFTER = r"(?:[._-].{0,60})?"
+_RECORDER = r"(?:comm_lib_trace|nccl_trace|fr_trace|flight_recorder)"
+_STACKS = r"(?:py-?spy|stacks?|stack_?trace|gdb|cuda-?gdb)"
+_POD = r"(?P<pod>(?:[a-z0-9][a-z0-9.-]{0,80}-)?(?:worker|master|launcher|chief|ps|head|server)-[0-9]{1,6})"
+
 FILE_NAMES: tuple[_Name, ...] = (
     # Kernel and system logs, of a host or of whichever.
-    _name(rf"{_HOST}{_DOMAIN}[._-]{_KERNEL}(?:[._-].{{0,40}})?", "kernel"),
-    _name(rf"(?:var[._-]log[._-])?{_KERNEL}[._-]{_HOST}{_DOMAIN}", "kernel"),
-    _name(rf"(?:var[._-]log[._-])?{_KERNEL}(?:[._-][0-9T.:_-]{{1,30}})?", "kernel"),
-    _name(rf"{_HOST}{_DOMAIN}[._-]{_SYSTEM}(?:[._-].{{0,40}})?", guess="kernel"),
-    _name(rf"(?:var[._-]log[._-])?{_SYSTEM}[._-]{_HOST}{_DOMAIN}", guess="kernel"),
-    _name(rf"(?:var[._-]log[._-])?{_SYSTEM}(?:[._-][0-9T.:_-]{{1,30}})?", guess="kernel"),
+    _name(_KERNEL_WORDS, rf"{_HOST}{_DOMAIN}[._-]{_KERNEL}(?:[._-].{{0,40}})?", "kernel"),
+    _name(_KERNEL_WORDS, rf"(?:var[._-]log[._-])?{_KERNEL}[._-]{_HOST}{_DOMAIN}", "kernel"),
+    _name(_KERNEL_WORDS, rf"(?:var[._-]log[._-])?{_KERNEL}(?:[._-][0-9T.:_-]{{1,30}})?", "kernel"),
+    _name(_SYSTEM_WORDS, rf"{_HOST}{_DOMAIN}[._-]{_SYSTEM}(?:[._-].{{0,40}})?", guess="kernel"),
+    _name(_SYSTEM_WORDS, rf"(?:var[._-]log[._-])?{_SYSTEM}[._-]{_HOST}{_DOMAIN}", guess="kernel"),
+    _name(_SYSTEM_WORDS, rf"(?:var[._-]log[._-])?{_SYSTEM}(?:[._-][0-9T.:_-]{{1,30}})?", guess="kernel"),
     # Schedulers.
     _name(
-        r"(?:.{0,60}[._-])?(?:sacct|scontrol|squeue|sinfo|sstat|slurmctld|slurmd)(?:[._-].{0,60})?", guess="scheduler"
+        _SLURM_WORDS,
+        r"(?:.{0,60}[._-])?(?:sacct|scontrol|squeue|sinfo|sstat|slurmctld|slurmd)(?:[._-].{0,60})?",
+        guess="scheduler",
     ),
-    _name(r"(?:.{0,60}[._-])?(?:kubectl|describe|events?|pod|podspec)(?:[._-].{0,60})?", guess="scheduler"),
+    _name(
+        _KUBE_WORDS, r"(?:.{0,60}[._-])?(?:kubectl|describe|events?|pod|podspec)(?:[._-].{0,60})?", guess="scheduler"
+    ),
     # Dumps.
-    _name(rf"(?:comm_lib_trace|nccl_trace|fr_trace|flight_recorder)[._-]?(?:rank)?[._-]?(?P<rank>{_NUMBER})", "dump"),
-    _name(r"(?:comm_lib_trace|nccl_trace|fr_trace|flight_recorder)(?:[._-].{0,60})?", "dump"),
-    _name(rf"(?:py-?spy|stacks?|stack_?trace|gdb|cuda-?gdb)(?:[._-].{{0,60}})?[._-]{_RANK}", guess="dump"),
-    _name(r"(?:py-?spy|stacks?|stack_?trace|gdb|cuda-?gdb)(?:[._-].{0,60})?", guess="dump"),
+    _name(
+        _RECORDER_WORDS,
+        rf"{_RECORDER}[._-]?(?:rank)?[._-]?(?P<rank>{_NUMBER})",
+        "dump",
+    ),
+    _name(_RECORDER_WORDS, rf"{_RECORDER}{_AFTER}", "dump"),
+    _name(_STACK_WORDS, rf"{_STACKS}{_AFTER}[._-]{_RANK}", guess="dump"),
+    _name(_STACK_WORDS, rf"{_STACKS}{_AFTER}", guess="dump"),
     # Ranks by name: NeMo, MMEngine, InternEvo, then all the ways of writing `rank`.
-    _name(rf"nemo_log_globalrank-(?P<rank>{_NUMBER})_localrank-(?P<local_rank>{_NUMBER})"),
-    _name(rf"[0-9]{{8}}_[0-9]{{6}}_{_HOST}{_DOMAIN}_device(?P<local_rank>{_NUMBER})_rank(?P<rank>{_NUMBER})"),
-    _name(rf"{_HOST}{_DOMAIN}_dp=[0-9]{{1,6}}(?:_[a-z]{{2,4}}=[0-9]{{1,6}}){{0,5}}"),
-    _name(rf"(?:.{{0,60}}[._-])?{_RANK}[._-]{_LOCAL}(?:[._-].{{0,60}})?"),
-    _name(rf"(?:.{{0,60}}[._-])?{_LOCAL}[._-]{_RANK}(?:[._-].{{0,60}})?"),
-    _name(rf"{_HOST}{_DOMAIN}[._-]{{1,3}}{_LOCAL}(?:[._-].{{0,60}})?"),
-    _name(rf"(?:.{{0,60}}[._-])?{_LOCAL}(?:[._-].{{0,60}})?"),
-    _name(rf"{_HOST}{_DOMAIN}[._-]{{1,3}}{_RANK}(?:[._-].{{0,60}})?"),
-    _name(rf"{_RANK}[._-](?:on[._-]|of[._-]?[0-9]{{1,6}}[._-])?{_HOST}{_DOMAIN}"),
-    _name(rf"(?:.{{0,60}}[._-])?{_RANK}(?:[._-].{{0,60}})?"),
-    _name(rf"r(?P<rank>{_NUMBER})"),
+    _name("rank", rf"nemo_log_globalrank-(?P<rank>{_NUMBER})_localrank-(?P<local_rank>{_NUMBER})"),
+    _name("rank", rf"[0-9]{{8}}_[0-9]{{6}}_{_HOST}{_DOMAIN}_device(?P<local_rank>{_NUMBER})_rank(?P<rank>{_NUMBER})"),
+    _name("_dp=", rf"{_HOST}{_DOMAIN}_dp=[0-9]{{1,6}}(?:_[a-z]{{2,4}}=[0-9]{{1,6}}){{0,5}}"),
+    _name("rank", rf"{_BEFORE}{_RANK}[._-]{_LOCAL}{_AFTER}"),
+    _name("rank", rf"{_BEFORE}{_LOCAL}[._-]{_RANK}{_AFTER}"),
+    _name("rank", rf"{_HOST}{_DOMAIN}[._-]{{1,3}}{_LOCAL}{_AFTER}"),
+    _name("rank", rf"{_BEFORE}{_LOCAL}{_AFTER}"),
+    _name("rank", rf"{_HOST}{_DOMAIN}[._-]{{1,3}}{_RANK}{_AFTER}"),
+    _name("rank", rf"{_RANK}[._-](?:on[._-]|of[._-]?[0-9]{{1,6}}[._-])?{_HOST}{_DOMAIN}"),
+    _name("rank", rf"{_BEFORE}{_RANK}{_AFTER}"),
+    _name(_DIGITS, rf"r(?P<rank>{_NUMBER})"),
     # Pods of an operator: a name, no rank.
-    _name(r"(?P<pod>(?:[a-z0-9][a-z0-9.-]{0,80}-)?(?:worker|master|launcher|chief|ps|head|server)-[0-9]{1,6})"),
+    _name(_POD_WORDS, _POD),
     # Slurm's %x %j %N %t: the number after the job id may be a task, an array index or a node.
-    _name(rf"{_JOB}[._-]{_HOST}[._-](?:t|task)?(?P<task>{_NUMBER})"),
-    _name(rf"{_JOB}[._-](?:t|task)?(?P<task>[0-9]{{1,5}})"),
-    _name(rf"{_JOB}[._-]{_HOST}"),
-    _name(rf"(?:.{{0,60}}[._-])?(?:task|proc|process)[._-]?(?P<task>{_NUMBER})"),
-    _name(r"(?:stdout|stderr|out|err|log)[._-](?P<task>[0-9]{1,5})"),
-    _name(r"(?P<task>[0-9]{1,5})"),
+    _name(_DIGITS, rf"{_JOB}[._-]{_HOST}[._-](?:t|task)?(?P<task>{_NUMBER})"),
+    _name(_DIGITS, rf"{_JOB}[._-](?:t|task)?(?P<task>[0-9]{{1,5}})"),
+    _name(_DIGITS, rf"{_JOB}[._-]{_HOST}"),
+    _name(_DIGITS, rf"{_BEFORE}(?:task|proc|process)[._-]?(?P<task>{_NUMBER})"),
+    _name(_DIGITS, r"(?:stdout|stderr|out|err|log)[._-](?P<task>[0-9]{1,5})"),
+    _name(_DIGITS, r"(?P<task>[0-9]{1,5})"),
     # A host alone, or after or before what it runs.
-    _name(rf"{_HOST}{_DOMAIN}"),
-    _name(rf"(?:stdout|stderr|out|err|log|train|job)[._-]{_HOST}"),
-    _name(rf"{_HOST}[._-](?:stdout|stderr|out|err|log|train|job)"),
+    _name(_DIGITS, rf"{_HOST}{_DOMAIN}"),
+    _name(_DIGITS, rf"(?:stdout|stderr|out|err|log|train|job)[._-]{_HOST}"),
+    _name(_DIGITS, rf"{_HOST}[._-](?:stdout|stderr|out|err|log|train|job)"),
 )
-_FOLDERS = tuple(
-    re.compile(pattern, re.IGNORECASE | re.ASCII)
-    for pattern in (
-        rf"(?:attempt|restart|retry)[._-]?(?P<attempt>{_NUMBER})",
-        _LOCAL,
-        rf"(?:global[_-]?)?rank[._=-]?(?P<rank>{_NUMBER})",
-        # /var/log/pods/<namespace>_<pod>_<uid>/<container>/<restarts>.log
-        r"[a-z0-9-]{1,63}_(?P<pod>[a-z0-9][a-z0-9.-]{0,120})_[0-9a-f]{8}-?[0-9a-f-]{23,28}",
-        rf"{_HOST}{_DOMAIN}",
-    )
+_ATTEMPT = rf"(?:attempt|restart|retry)[._-]?(?P<attempt>{_NUMBER})"
+_FOLDERS = (
+    _name(("attempt", "restart", "retry"), _ATTEMPT),
+    _name("rank", _LOCAL),
+    _name("rank", rf"(?:global[_-]?)?rank[._=-]?(?P<rank>{_NUMBER})"),
+    # /var/log/pods/<namespace>_<pod>_<uid>/<container>/<restarts>.log
+    _name("_", r"[a-z0-9-]{1,63}_(?P<pod>[a-z0-9][a-z0-9.-]{0,120})_[0-9a-f]{8}-?[0-9a-f-]{23,28}"),
+    _name(_DIGITS, rf"{_HOST}{_DOMAIN}"),
 )
 
 _PACKED = (".gz", ".zst", ".zstd", ".xz", ".bz2", ".lzma", ".z", ".tgz", ".txz", ".tbz2", ".tar", ".zip")
@@ -122,9 +162,9 @@ _EXTENSIONS = (
     *(".log", ".txt", ".text", ".out", ".err", ".stdout", ".stderr", ".json", ".jsonl", ".ndjson", ".csv", ".tsv"),
     *(".psv", ".yaml", ".yml", ".lst", ".dump"),
 )
-_ROTATED = re.compile(r"(?i)(.{0,200}(?:log|messages|syslog|dmesg|journal|\.out|\.err))(?:\.[0-9]{1,2}|-[0-9]{8})")
-_STDOUT = re.compile(r"(?i)(?:^|[._-])stdout(?:$|[._-])")
-_STDERR = re.compile(r"(?i)(?:^|[._-])stderr(?:$|[._-])")
+_ROTATED = r"(.{0,200}(?:log|messages|syslog|dmesg|journal|\.out|\.err))(?:\.[0-9]{1,2}|-[0-9]{8})"
+_STDOUT = r"(?:^|[._-])stdout(?:$|[._-])"
+_STDERR = r"(?:^|[._-])stderr(?:$|[._-])"
 # Words with a number behind them that are no hosts: what people call runs, models, phases and parts.
 _NO_HOST_WORDS = """
 rank ranks local global step steps epoch epochs iter iteration job jobs run runs attempt restart retry part
@@ -139,10 +179,7 @@ demo foo bar results result snapshot dump core level round group set split layer
 """
 _NO_HOSTS = frozenset(_NO_HOST_WORDS.split())
 # Folders and files so called are hosts without further proof, if the number is written as admins do.
-_SURE_HOST = re.compile(
-    r"(?i)(?:node|host|compute|dgx|hgx|gpu-?node|cnode)[a-z]{0,4}-?[0-9]{2,5}|nid[0-9]{3,6}|ip(?:-[0-9]{1,3}){4}",
-    re.ASCII,
-)
+_SURE_HOST = r"(?:node|host|compute|dgx|hgx|gpu-?node|cnode)[a-z]{0,4}-?[0-9]{2,5}|nid[0-9]{3,6}|ip(?:-[0-9]{1,3}){4}"
 
 
 def facts_of(path: str) -> NameFacts:
@@ -165,7 +202,7 @@ def host_like(text: str) -> bool:
 
 def surely_host(text: str) -> bool:
     """Say whether `text` needs no proof to be taken for a host's name."""
-    return _SURE_HOST.fullmatch(text) is not None
+    return _compiled(_SURE_HOST).fullmatch(text) is not None
 
 
 def _plain(base: str) -> tuple[str, str]:
@@ -174,7 +211,7 @@ def _plain(base: str) -> tuple[str, str]:
     while lower.endswith(_PACKED) and "." in lower[1:]:
         base = base[: base.rindex(".")]
         lower = base.lower()
-    if rotated := _ROTATED.fullmatch(base):
+    if base[-1:].isdigit() and (rotated := _compiled(_ROTATED).fullmatch(base)):
         base = rotated[1]
     extension = ""
     for _ in range(2):  # stdout.log, dmesg.txt
@@ -191,15 +228,16 @@ def _plain(base: str) -> tuple[str, str]:
 def _file_facts(base: str) -> NameFacts:
     stem, extension = _plain(base)
     stream: Stream | None = None
-    if extension in (".err", ".stderr") or _STDERR.search(base):
+    if extension in (".err", ".stderr") or ("stderr" in base.lower() and _compiled(_STDERR).search(base)):
         stream = "stderr"
-    elif extension == ".stdout" or _STDOUT.search(base):
+    elif extension == ".stdout" or ("stdout" in base.lower() and _compiled(_STDOUT).search(base)):
         stream = "stdout"
     facts = NameFacts(stream=stream, out=extension == ".out" and stream is None)
     if len(stem) > 255:
         return facts
+    lower = stem.lower()
     for entry in FILE_NAMES:
-        if match := entry.pattern.fullmatch(stem):
+        if match := entry.match(stem, lower):
             host = match.groupdict().get("host")
             if host is not None and not host_like(host):
                 continue  # a later entry may read the same name without a host
@@ -231,14 +269,15 @@ def _folder_facts(facts: NameFacts, folders: list[str], stem: str) -> NameFacts:
         if len(folder) > 255:
             continue
         inside = index == len(folders) - 1
-        elastic = index > 0 and _FOLDERS[0].fullmatch(folders[index - 1]) is not None
+        elastic = index > 0 and _FOLDERS[0].match(folders[index - 1], folders[index - 1].lower()) is not None
         if inside and elastic and folder.isascii() and folder.isdigit() and len(folder) <= 6:
             # torchelastic: <log dir>/<run id>/attempt_<n>/<local rank>/{stdout,stderr}.log and error.json
             if stem.lower() in ("stdout", "stderr", "error"):
                 facts = replace(facts, local_rank=int(folder))
             continue
-        for pattern in _FOLDERS:
-            if match := pattern.fullmatch(folder):
+        lower = folder.lower()
+        for entry in _FOLDERS:
+            if match := entry.match(folder, lower):
                 if "pod" in match.groupdict() and facts.task is not None:
                     facts = replace(facts, attempt=facts.task, task=None)
                 facts = _with(facts, match)

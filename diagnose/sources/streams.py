@@ -1,4 +1,4 @@
-"""Bytes that can be read again: regular files, pipes, a spool without a name, and what decompression makes of them.
+"""Bytes that can be read again: regular files, pipes, windows of them, a spool without a name.
 
 In: paths, file objects, other streams. Out: `Origin`, which opens a `ByteStream` as often as asked. A stream raises
 `SourceError` (or `LimitExceeded`) where its bytes end early; what it returned until then is good.
@@ -6,16 +6,12 @@ In: paths, file objects, other streams. Out: `Origin`, which opens a `ByteStream
 
 from __future__ import annotations
 
-import bz2
 import io
-import lzma
 import os
 import stat
-import tempfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.settings import Limits
@@ -25,7 +21,7 @@ HEAD_BYTES = 64 * 1024
 SPOOL_BYTES = 1024**3
 # Small files may expand by any factor: a page of zeros is no bomb.
 _RATIO_FROM = 64 * 1024**2
-_READ = 64 * 1024
+READ_BYTES = 64 * 1024
 
 
 class ByteStream(Protocol):
@@ -188,7 +184,7 @@ class Spool:
         """
         start = self._end
         try:
-            while data := stream.read(_READ):
+            while data := stream.read(READ_BYTES):
                 if self._end + len(data) > self._limit or not self._append(data):
                     self._end = start
                     return None
@@ -197,6 +193,8 @@ class Spool:
         return self._origin(start, self._end - start, name, None)
 
     def _append(self, data: bytes) -> bool:
+        import tempfile  # the shortest run does without it
+
         try:
             if self._file is None:
                 # The file has no name from the start: nothing is left behind, however the process ends.
@@ -357,214 +355,6 @@ class Skipping:
     def close(self) -> None:
         """Close the stream behind."""
         self._stream.close()
-
-
-class Decoder(Protocol):
-    """What bz2, lzma and zstd decompressors have in common."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether a whole member has been read."""
-        ...
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether more packed bytes must come before more output can."""
-        ...
-
-    @property
-    def unused_data(self) -> bytes:
-        """What followed the member."""
-        ...
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        """Return up to `max_length` bytes."""
-        ...
-
-
-class _Gzip:
-    """zlib in the shape of the other decompressors; gives what stands before an error before it raises it."""
-
-    def __init__(self) -> None:
-        try:
-            from isal import isal_zlib as fastest
-        except ImportError:
-            fastest = zlib
-        self._object = fastest.decompressobj(wbits=31)
-        self._errors: tuple[type[Exception], ...] = (zlib.error, fastest.error)
-        self._pending = b""
-        self._error: Exception | None = None
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._object.eof)
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._pending and self._error is None
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._object.unused_data)
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        if self._error is not None:
-            raise zlib.error(str(self._error))
-        if self._pending:
-            data = self._pending + data
-        before = self._object.copy() if hasattr(self._object, "copy") else None
-        try:
-            out: bytes = self._object.decompress(data, max_length)
-        except self._errors as error:
-            self._error = error
-            return b"" if before is None else self._until_error(before, data, max_length)
-        self._pending = self._object.unconsumed_tail
-        return out
-
-    def _until_error(self, decoder: Any, data: bytes, max_length: int) -> bytes:
-        # The failed call threw its output away: the same again in single bytes, to keep all that is good.
-        parts: list[bytes] = []
-        size = 0
-        try:
-            for index in range(len(data)):
-                parts.append(decoder.decompress(data[index : index + 1]))
-                size += len(parts[-1])
-                if size > max_length:
-                    break
-        except self._errors:
-            pass
-        return b"".join(parts)[:max_length]
-
-
-def _zstd() -> Decoder:
-    try:
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        from backports import zstd
-    decoder: Decoder = zstd.ZstdDecompressor()
-    return decoder
-
-
-def _xz() -> Decoder:
-    return lzma.LZMADecompressor(lzma.FORMAT_AUTO, memlimit=512 * 1024 * 1024)
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """A compression: how its members start and what reads them."""
-
-    name: str
-    magics: tuple[bytes, ...]
-    decoder: Callable[[], Decoder]
-
-    def starts(self, data: bytes) -> bool:
-        """Say whether `data` starts a member."""
-        return data.startswith(self.magics)
-
-
-_SKIPPABLE = tuple(bytes((0x50 + low, 0x2A, 0x4D, 0x18)) for low in range(16))
-CODECS = (
-    Codec("gzip", (b"\x1f\x8b\x08",), _Gzip),
-    Codec("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _zstd),
-    Codec("xz", (b"\xfd7zXZ\x00",), _xz),
-    Codec("bzip2", tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), bz2.BZ2Decompressor),
-    Codec("bzip2", tuple(b"BZh%d\x17rE8P\x90" % level for level in range(1, 10)), bz2.BZ2Decompressor),
-)
-
-
-def codec_of(head: bytes) -> Codec | None:
-    """Return the compression whose magic bytes `head` starts with."""
-    return next((codec for codec in CODECS if codec.starts(head)), None)
-
-
-class Decompressed:
-    """What a compressed stream holds: all members; padding and garbage after the last whole one are left out."""
-
-    def __init__(self, packed: ByteStream, codec: Codec, name: str, budget: Budget) -> None:
-        self._packed, self._codec, self._name, self._budget = packed, codec, name, budget
-        self._decoder: Decoder | None = None
-        self._ahead = b""
-        self._in = self._out = 0
-        self._members = 0
-        self._ended = False
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes."""
-        from_zstd = self._zstd_error()
-        while not self._ended:
-            try:
-                data = self._step(size)
-            except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, MemoryError, from_zstd) as error:
-                self._ended = True
-                raise self._damaged(str(error)) from error
-            if data:
-                self._out += len(data)
-                self._budget.use(self._name, self._out, self._in)
-                return data
-        return b""
-
-    def _zstd_error(self) -> type[Exception]:
-        if self._codec.name != "zstd":
-            return zlib.error
-        try:
-            from compression import zstd
-        except ImportError:
-            from backports import zstd
-        error: type[Exception] = zstd.ZstdError
-        return error
-
-    def _fill(self, at_least: int = 1) -> bool:
-        while len(self._ahead) < at_least:
-            data = self._packed.read(_READ)
-            if not data:
-                return False
-            self._in += len(data)
-            self._ahead += data
-        return True
-
-    def _step(self, size: int) -> bytes:
-        if self._decoder is None:
-            self._start_member()
-            if self._decoder is None:
-                return b""
-        decoder = self._decoder
-        data = b""
-        cut = False
-        if decoder.needs_input:
-            cut = not self._fill()
-            data, self._ahead = self._ahead, b""
-        out = decoder.decompress(data, size)
-        # Without input a decoder may still hold output back: cut off is only what gives nothing more.
-        if cut and not out and not decoder.eof:
-            self._ended = True
-            raise self._damaged("it is cut off")
-        if decoder.eof:
-            self._members += 1
-            self._ahead = decoder.unused_data + self._ahead
-            self._decoder = None
-        return out
-
-    def _start_member(self) -> None:
-        while self._members and self._fill() and not self._ahead.strip(b"\0"):
-            self._ahead = b""  # padding, as tapes and preallocated files have
-        if self._members:
-            self._ahead = self._ahead.lstrip(b"\0")
-        self._fill(16)
-        if self._ahead and (not self._members or self._codec.starts(self._ahead)):
-            self._decoder = self._codec.decoder()
-        else:
-            self._ended = True
-
-    def _damaged(self, why: str) -> SourceError:
-        return SourceError(
-            f"{self._name}: the {self._codec.name} data is damaged or incomplete after {self._out} expanded bytes "
-            f"({why}); what stands before that was used"
-        )
-
-    def close(self) -> None:
-        """Close the packed stream."""
-        self._ended = True
-        self._packed.close()
 
 
 def read_head(stream: ByteStream, size: int = HEAD_BYTES) -> tuple[bytes, SourceError | None]:

@@ -7,7 +7,6 @@ In: paths as typed. Out: `Found` files in natural order, and in words what was l
 
 from __future__ import annotations
 
-import glob
 import itertools
 import os
 import stat
@@ -127,7 +126,7 @@ class _Walker:
                 for match in matches:
                     self.argument(match, role)
             else:
-                pattern = isinstance(error, FileNotFoundError) and glob.has_magic(path)
+                pattern = isinstance(error, FileNotFoundError) and any(char in path for char in "*?[")
                 if pattern:
                     self._left.add(printable(path), "matches nothing; check the pattern")
                 else:
@@ -139,9 +138,11 @@ class _Walker:
             self._file(path, _display(path), role, status, named=True)
 
     def _expand(self, path: str) -> list[str]:
+        if not any(char in path for char in "*?["):
+            return []
+        import glob
+
         try:
-            if not glob.has_magic(path):
-                return []
             matches = itertools.islice(glob.iglob(path, recursive=True), self._limits.files + 1)
             return sorted((match for match in matches if os.path.exists(match)), key=natural_key)
         except (OSError, ValueError, RecursionError):
