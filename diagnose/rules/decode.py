@@ -22,7 +22,8 @@ from diagnose.models.rule import Edge
 T = TypeVar("T")
 Decoder = Callable[["_Reading", yaml.Node, str], Any]
 
-MAX_DEPTH: Final = 30
+MAX_DEPTH: Final = 30  # of places that get a line of their own; types bound the decoding itself
+MAX_PLACES: Final = 100_000
 # Types that may be written as a plain string, and the field that string fills.
 SHORT_FORMS: Final[Mapping[type, str]] = {Edge: "what"}
 # A mapping of these fills this field from the key.
@@ -129,30 +130,7 @@ def compose(data: bytes, path: str) -> tuple[yaml.Node | None, Problem | None]:
         loader.dispose()
     if node is None:
         return None, Problem(path, 1, "yaml", "the file is empty")
-    if deep := _too_deep(node):
-        return None, Problem(path, deep.start_mark.line + 1, "nesting", f"nested deeper than {MAX_DEPTH} levels")
     return node, None
-
-
-def _too_deep(root: yaml.Node) -> yaml.Node | None:
-    """The first node below the depth limit; each node is looked at once, so aliases cost nothing."""
-    level, seen = [root], {id(root)}
-    for _ in range(MAX_DEPTH):
-        below: list[yaml.Node] = []
-        for node in level:
-            if isinstance(node, yaml.ScalarNode):
-                continue
-            children = node.value
-            if isinstance(node, yaml.MappingNode):
-                children = [part for pair in children for part in pair]
-            for child in children:
-                if type(child) is not yaml.ScalarNode and id(child) not in seen:
-                    seen.add(id(child))
-                    below.append(child)
-        if not below:
-            return None
-        level = below
-    return level[0]
 
 
 def line_numbers(data: bytes, path: str = "") -> Mapping[str, int]:
@@ -162,7 +140,7 @@ def line_numbers(data: bytes, path: str = "") -> Mapping[str, int]:
 
 
 def _lines(node: yaml.Node, where: str, seen: set[int]) -> Iterator[tuple[str, int]]:
-    if id(node) in seen:
+    if id(node) in seen or len(seen) > MAX_PLACES or where.count(".") + where.count("[") > MAX_DEPTH:
         return
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
@@ -351,12 +329,10 @@ def _mapping(keys: Any, values: Any) -> Decoder:
 def _dataclass(cls: type) -> Decoder:
     hints = get_type_hints(cls)
     parts = {part.name: decoder_for(hints[part.name]) for part in fields(cls)}
-    required = tuple(
-        part.name for part in fields(cls) if part.default is MISSING and part.default_factory is MISSING
-    )
+    required = tuple(part.name for part in fields(cls) if part.default is MISSING and part.default_factory is MISSING)
     short = SHORT_FORMS.get(cls)
 
-    def build(reading: _Reading, node: yaml.Node, where: str, given: Mapping[str, str] = {}) -> Any:  # noqa: B006 # only read
+    def build(reading: _Reading, node: yaml.Node, where: str, given: Mapping[str, str] = {}) -> Any:  # only read
         if short is not None and isinstance(node, yaml.ScalarNode):
             value = parts[short](reading, node, where)
             return value if value is _BAD else cls(**{short: value})

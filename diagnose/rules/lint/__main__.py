@@ -3,7 +3,7 @@
 import sys
 
 from diagnose.rules.lint import lint_paths
-from diagnose.rules.lint.patterns import re2_module
+from diagnose.rules.lint.engines import re2_module
 
 found = lint_paths(sys.argv[1:])
 for problem in found:

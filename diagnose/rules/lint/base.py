@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule, FilterRule, RuleSet
 from diagnose.rules.decode import line_numbers
+from diagnose.rules.lint.runner import ExampleRuns
 
 Rule = DiagnosisRule | FilterRule
 
@@ -26,13 +27,16 @@ class Context:
     """One lint run. `healthy` and `evidence` are empty outside a checkout; checks that need them then say nothing.
 
     `deprecated` maps ids that were retired to their files; `healthy` are logs of runs that finished; `evidence` are
-    lines that prove something in the incident corpus, as (where, line).
+    lines that prove something in the incident corpus, as (where, line); `noise` is how often each rule is known to
+    match in healthy logs; `roots` are the rule directories.
     """
 
     rule_set: RuleSet
     deprecated: Mapping[str, str] = field(default_factory=dict)
     healthy: tuple[str, ...] = ()
     evidence: tuple[tuple[str, str], ...] = ()
+    noise: Mapping[str, int] = field(default_factory=dict)
+    roots: tuple[str, ...] = ()
     _places: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
@@ -59,6 +63,11 @@ class Context:
         """A problem at a dotted place of a rule (or of `taxonomy`, `tables/<name>` ...)."""
         path = self.rule_set.paths.get(key, key)
         return Problem(path, self.line(path, where), check, f"{where}: {message}" if where else message)
+
+    @cached_property
+    def runs(self) -> ExampleRuns:
+        """The examples' results, each log run once."""
+        return ExampleRuns(self.rule_set)
 
     @cached_property
     def healthy_lines(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -105,7 +114,9 @@ def log_files(root: str) -> tuple[str, ...]:
     found: list[str] = []
     for folder, folders, names in os.walk(root):
         folders.sort()
-        found += [os.path.join(folder, name) for name in sorted(names) if not name.endswith((".yml", ".yaml", ".md", ".json"))]
+        found += [
+            os.path.join(folder, name) for name in sorted(names) if not name.endswith((".yml", ".yaml", ".md", ".json"))
+        ]
     return tuple(found)
 
 

@@ -65,15 +65,15 @@ class CyclesDirected(Check):
         for cause, effect in arrows:
             effects.setdefault(cause, set()).add(effect)
         told: set[tuple[str, str]] = set()
-        for (cause, effect), edges in arrows.items():
-            path = _way(effects, effect, cause)
-            if path is None:
-                continue
-            for rule, where in edges:
+        while circle := _shortest_circle(effects):
+            # The arrow that the fewest edges speak for is the odd one; with a scope there the circle is no longer one.
+            steps = list(zip(circle, circle[1:], strict=False))
+            cause, effect = min(steps, key=lambda step: (len(arrows[step]), step))
+            effects[cause].discard(effect)
+            for rule, where in arrows[cause, effect]:
                 if (rule.id, where) not in told:
                     told.add((rule.id, where))
-                    circle = " -> ".join((cause, *path))
-                    message = f"types explain each other in a circle ({circle}); give this edge a scope (gpu, host, job)"
+                    message = f"closes a circle of types ({' -> '.join(circle)}); give this edge a scope (gpu, host, job)"
                     yield self.problem(rule, where, message)
 
     def _arrows(self) -> dict[tuple[str, str], list[tuple[DiagnosisRule, str]]]:
@@ -90,6 +90,19 @@ class CyclesDirected(Check):
                         ends = (rule.error_type, other) if part == "explains" else (other, rule.error_type)
                         found.setdefault(ends, []).append((rule, f"{part}[{index}]"))
         return found
+
+
+def _shortest_circle(effects: dict[str, set[str]]) -> list[str] | None:
+    """A shortest circle of causes and effects, its first type again at the end; None when there is none."""
+    best: list[str] | None = None
+    for start in sorted(effects):
+        for effect in sorted(effects[start]):
+            way = _way(effects, effect, start)
+            if way is not None and (best is None or len(way) + 1 < len(best)):
+                best = [start, *way]
+                if len(best) == 3:  # two types that explain each other: none is shorter
+                    return best
+    return best
 
 
 def _way(effects: dict[str, set[str]], start: str, goal: str) -> list[str] | None:

@@ -12,8 +12,8 @@ from diagnose.models.report import Scalar
 from diagnose.models.rule import DiagnosisRule, PositiveExample
 from diagnose.rules.captures import typed
 from diagnose.rules.lint.base import Check, Rule
-from diagnose.rules.lint.patterns import compiled
-from diagnose.rules.lint.runner import run_example
+from diagnose.rules.lint.engines import compiled
+from diagnose.rules.lint.runner import NOTHING, runnable
 from diagnose.rules.lint.texts import split_sources, whole_texts
 
 
@@ -55,13 +55,13 @@ class PositivesMatch(Check):
     name = "positive-example"
 
     def validate(self, rule: Rule) -> Iterator[Problem]:
-        if not isinstance(rule, DiagnosisRule) or not _runnable(rule):
+        if not isinstance(rule, DiagnosisRule) or not runnable(rule):
             return
         if not rule.examples.positive:
             yield self.problem(rule, "examples.positive", "needs at least one positive example")
         for index, example in enumerate(rule.examples.positive):
             where = f"examples.positive[{index}]"
-            result = run_example(self.context.rule_set, rule, example.log, example.source)
+            result = self.context.runs.run(example.log, example.source).get(rule.id, NOTHING)
             if not result.matched:
                 yield self.problem(rule, f"{where}.log", "the rule does not match this example")
                 continue
@@ -81,32 +81,31 @@ class NegativesDoNotMatch(Check):
     name = "negative-example"
 
     def validate(self, rule: Rule) -> Iterator[Problem]:
-        if not isinstance(rule, DiagnosisRule) or not _runnable(rule):
+        if not isinstance(rule, DiagnosisRule) or not runnable(rule):
             return
         if not rule.examples.negative:
-            yield self.problem(rule, "examples.negative", "needs at least one negative example: what looks like it and is not")
+            yield self.problem(
+                rule, "examples.negative", "needs at least one negative example: what looks like it and is not"
+            )
         for index, example in enumerate(rule.examples.negative):
             where = f"examples.negative[{index}]"
             if not example.why.strip():
                 yield self.problem(rule, f"{where}.why", "says nothing; say why one might take it for a match")
-            result = run_example(self.context.rule_set, rule, example.log, example.source)
+            result = self.context.runs.run(example.log, example.source).get(rule.id, NOTHING)
             if result.matched:
                 yield self.problem(rule, f"{where}.log", f"the rule matches it at lines {list(result.lines)}")
 
 
 def same_value(name: str, got: object, wanted: Scalar, rule: DiagnosisRule) -> bool:
     """Whether a captured value is the expected one, once both are read as the capture's type."""
+    if isinstance(got, tuple):
+        return any(same_value(name, part, wanted, rule) for part in got)
     if got == wanted and type(got) is type(wanted):
         return True
     if got is None:
         return False
     kind = rule.captures.get(name)
     return typed(name, str(got), kind) == typed(name, str(wanted), kind) or str(got) == str(wanted)
-
-
-def _runnable(rule: DiagnosisRule) -> bool:
-    """Whether all patterns compile; if not, that is problem enough."""
-    return all(not isinstance(compiled(signature.pattern), str) for signature in rule.signatures.values())
 
 
 def _matches(rule: DiagnosisRule, name: str, example: PositiveExample) -> bool:

@@ -37,7 +37,9 @@ class IdNeverReused(Check):
 
     def validate(self, rule: Rule) -> Iterator[Problem]:
         if rule.id in self.context.deprecated:
-            yield self.problem(rule, "id", f"{rule.id!r} was retired in {self.context.deprecated[rule.id]}; take a new id")
+            yield self.problem(
+                rule, "id", f"{rule.id!r} was retired in {self.context.deprecated[rule.id]}; take a new id"
+            )
 
 
 class TagsKnown(Check):
@@ -67,7 +69,9 @@ class FolderFits(Check):
             folder = parts[-2] if "diagnoses" in parts[:-2] else None
             if folder is not None and folder not in families:
                 known = ", ".join(sorted(families))
-                yield self.problem(rule, "error_type", f"the folder {folder!r} is no family; put it under one of {known}")
+                yield self.problem(
+                    rule, "error_type", f"the folder {folder!r} is no family; put it under one of {known}"
+                )
         if ("filters" if isinstance(rule, DiagnosisRule) else "diagnoses") in parts[-3:-1]:
             yield self.problem(rule, "schema", f"a {rule.schema} does not belong in this folder")
 
@@ -83,7 +87,9 @@ class ReferencesGiven(Check):
         if not rule.author:
             yield self.problem(rule, "author", "needs at least one author")
         if rule.status != "experimental" and any(name.startswith("agent:") for name in rule.author):
-            yield self.problem(rule, "status", "a rule written by an agent alone is experimental; add the person who vouches")
+            yield self.problem(
+                rule, "status", "a rule written by an agent alone is experimental; add the person who vouches"
+            )
 
 
 class DatesMakeSense(Check):

@@ -11,7 +11,7 @@ from typing import Final
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule
 from diagnose.rules.lint.base import Check, Rule, place, signatures
-from diagnose.rules.lint.patterns import compiled
+from diagnose.rules.lint.engines import compiled
 from diagnose.rules.lint.texts import example_texts
 from diagnose.rules.prove import counter_example, proves
 

@@ -12,8 +12,19 @@ from typing import Final
 from diagnose.errors import Problem
 from diagnose.models.rule import RuleSet
 from diagnose.rules.lint.base import Check, Context, log_files
+from diagnose.rules.lint.cross import NoUnknownOverlap
 from diagnose.rules.lint.edges import CyclesDirected, EdgesKnown, NothingExplainsItself, SymptomsExplained
 from diagnose.rules.lint.examples import CapturesShown, NegativesDoNotMatch, PositivesMatch, SignaturesShown
+from diagnose.rules.lint.filters import (
+    ActionFits,
+    HidesNothing,
+    NoContinuations,
+    NoiseMatches,
+    NoParticularDigits,
+    PrefixFirst,
+    SignalPasses,
+)
+from diagnose.rules.lint.history import ModifiedIsKept
 from diagnose.rules.lint.identity import (
     DatesMakeSense,
     FolderFits,
@@ -24,7 +35,9 @@ from diagnose.rules.lint.identity import (
     TagsKnown,
 )
 from diagnose.rules.lint.keywords import KeywordsLongEnough, KeywordsNeeded
+from diagnose.rules.lint.noise import KeywordsRare, SilentOnHealthyLogs
 from diagnose.rules.lint.patterns import NamesExist, PatternCompiles, PatternIsSafe, PatternMatchesSomething
+from diagnose.rules.lint.secrets import NothingPrivate
 from diagnose.rules.lint.timing import FastOnHostileLines
 from diagnose.rules.load import read_rules
 from diagnose.rules.tree import shipped_rules, shown
@@ -52,6 +65,18 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     SymptomsExplained,
     NothingExplainsItself,
     CyclesDirected,
+    NoUnknownOverlap,
+    NoParticularDigits,
+    PrefixFirst,
+    NoContinuations,
+    NoiseMatches,
+    SignalPasses,
+    ActionFits,
+    HidesNothing,
+    SilentOnHealthyLogs,
+    KeywordsRare,
+    NothingPrivate,
+    ModifiedIsKept,
 )
 
 

@@ -16,7 +16,7 @@ from diagnose.compress.prefix import expand
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule
 from diagnose.rules.lint.base import Check, Rule, place, signatures
-from diagnose.rules.lint.patterns import compiled
+from diagnose.rules.lint.engines import compiled
 from diagnose.rules.lint.texts import example_texts
 
 LINE: Final = 64 * 1024

@@ -1,0 +1,45 @@
+"""The regular expression engines that a pattern must agree with.
+
+In: patterns. Out: the pattern as the engine compiles it, and what RE2 says of it where RE2 is installed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+import regex
+
+
+@cache
+def re2_module() -> ModuleType | None:
+    """RE2, where it is installed."""
+    try:
+        import re2
+    except ImportError:
+        return None
+    return re2  # type: ignore[no-any-return]
+
+
+def re2_refuses(pattern: str) -> str | None:
+    """Why RE2 does not take a pattern; None when it does or is not there."""
+    re2 = re2_module()
+    if re2 is None:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "refused"
+        return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+    return None
+
+
+@cache
+def compiled(pattern: str) -> regex.Pattern[str] | str:
+    """The pattern as the engine compiles it, or why it does not compile."""
+    try:
+        return regex.compile(pattern, regex.ASCII)
+    except (regex.error, RecursionError, OverflowError, ValueError) as error:
+        return str(error)
