@@ -91,10 +91,13 @@ _LOADED = re.compile(
 )
 _LOAD_STARTED = re.compile(r"\b(?:loading|restoring) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)\b", _ANY)
 _CHECKPOINTING = re.compile(
-    r"(?:gradient|activation|selective|full)[ _-]checkpoint|checkpointing\b|checkpoint shards|checkpoint_utils\b", _ANY
+    r"(?:gradient|activation|selective)[ _-]checkpoint|checkpointing\b|checkpoint shards|checkpoint_utils\b", _ANY
 )
-_PATH = re.compile(r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400})")
-_PLACE_STEP = re.compile(r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b", _ANY)
+_PATH = re.compile(
+    r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400}"
+    r"|[\w.\-]{1,100}/[\w./=\-]{1,300}\.(?:pt|pth|ckpt|safetensors|bin|distcp)\b)"
+)
+_PLACE_STEP = re.compile(r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b|@ (\d{1,12}) updates", _ANY)
 _PATH_STEP = re.compile(
     r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]"
     r"|epoch=\d{1,6}-step=)0*(\d{1,12})"
@@ -127,6 +130,7 @@ _PART = re.compile(
     r"|after all)\b",
     _ANY,
 )
+_SENTENCE_END = re.compile(r"[.;!]")
 _EXIT = re.compile(
     r"\b(?:exit(?:ed|s|ing)?|terminated|finished|returned|ended|stopped"
     r"|return)[ :,]*(?:program )?(?:with )?(?:an? )?(?:non-?zero )?"
@@ -202,7 +206,7 @@ def _placed(kind: ProgressKind, body: str) -> Milestone:
         match = _PATH_STEP.search(path[1])
     if match is None:
         match = _PATH_STEP.search(body)
-    step = int(match[1]) if match is not None else None
+    step = int(next(number for number in match.groups() if number is not None)) if match is not None else None
     return Milestone(kind, step, place or (f"step {step}" if step is not None else None))
 
 
@@ -217,8 +221,12 @@ def _completed(body: str) -> Milestone | None:
         return None
     if "train_runtime" in match[0] or "run_stop" in match[0] or "Tasks" in match[0] or "[after" in match[0]:
         return Milestone("completed")
-    around = body[max(0, match.start() - 60) : match.start()] + " | " + body[match.end() : match.end() + 40]
-    return None if _PART.search(around) is not None else Milestone("completed")
+    before = body[max(0, match.start() - 60) : match.start()]
+    # What follows belongs to the statement only up to its end.
+    after = _SENTENCE_END.split(body[match.end() : match.end() + 40], maxsplit=1)[0]
+    if _PART.search(before) is not None or _PART.search(after) is not None:
+        return None
+    return Milestone("completed")
 
 
 def _exit(body: str) -> Milestone | None:

@@ -38,8 +38,8 @@ _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,15})"
 # Words before a step's number that make it another's step, a plan or a complaint.
 _OTHER_WORDS = frozenset({
     "eval", "evals", "valid", "val", "test", "testing", "sanity", "warmup", "save", "saved", "saving", "load", "loaded",
-    "loading", "start", "started", "starting", "ckpt", "timeout", "timed", "error", "exception", "traceback", "fail", "failed",
-    "fails", "failure", "warning", "found", "detected", "until", "before", "after", "every", "each", "per", "will", "max",
+    "loading", "start", "started", "starting", "ckpt", "timeout", "timed", "error", "exception", "traceback", "fail",
+    "failed", "fails", "failure", "warning", "found", "detected", "until", "before", "after", "every", "each", "per", "will", "max",
     "expected",
 })  # fmt: skip
 _OTHER_STEMS = (
@@ -50,8 +50,8 @@ _WORDS = re.compile(r"[a-z_]+")
 # What stands beside a step of training, in lower case.
 _METRICS = (
     "loss", "lr=", "lr:", "lr ", "learning", "grad", "gnorm", "tflop", "mfu", "tok/s", "token", "tps", "throughput",
-    "sample", "ppl", "perplexity", "reward", "acc", " ce ", "sec", "time", "_ms", " ms", "it/s", "perf/", "timing", "kl",
-    "eta", "elapsed", " ok", "done", "complete", "finished", "actor/", "critic/",
+    "sample", "ppl", "perplexity", "reward", "acc", " ce ", "sec", "time", "_ms", " ms", "it/s", "perf/", "timing",
+    "kl", "eta", "elapsed", " ok", "done", "complete", "finished", "actor/", "critic/",
 )  # fmt: skip
 _STEP_WORDS = re.compile(r"[sS]tep|STEP|[iI]ter|ITER|[uU]pdate|[bB]atch")
 _SCOPE = re.compile(
@@ -87,7 +87,7 @@ _LEVANTER = re.compile(
 )
 # tqdm: `desc: 22%|██ | 440/1998 [14:02<48:12, 1.81s/it, loss=2.1]`; the percentage is missing where no bar is drawn.
 _BAR = re.compile(
-    r"(?P<name>[^|\r]{0,200}?)\s*\d{1,3}%\|(?P<bar>[^|\r]{0,400})\|\s*(?P<number>\d{1,12})/(?P<total>\d{1,12})\s*"
+    r"(?P<name>[^\r]{0,200}?)\s*\d{1,3}%\|(?P<bar>[^|\r]{0,400})\|\s*(?P<number>\d{1,12})/(?P<total>\d{1,12})\s*"
     r"\[(?P<rest>[^\r]{0,400})"
 )
 _RICH_BAR = re.compile(
