@@ -13,7 +13,9 @@ from diagnose.models import Line, LogSource
 JOB = LogSource("job.log")
 
 
-def follow(text: str, source: LogSource = JOB, times: list[float | None] | None = None) -> tuple[AttemptTracker, list[int]]:
+def follow(
+    text: str, source: LogSource = JOB, times: list[float | None] | None = None
+) -> tuple[AttemptTracker, list[int]]:
     tracker, reader = AttemptTracker(source), ProgressReader()
     indexes = []
     for number, body in enumerate(text.strip("\n").split("\n"), 1):
@@ -286,7 +288,11 @@ _PIECES = st.sampled_from(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.one_of(_PIECES, st.text(max_size=80).map(lambda text: text.replace("\n", " "))), min_size=1, max_size=60))
+@given(
+    st.lists(
+        st.one_of(_PIECES, st.text(max_size=80).map(lambda text: text.replace("\n", " "))), min_size=1, max_size=60
+    )
+)
 def test_indexes_only_rise_and_agree_with_the_boundaries(pieces: list[str]) -> None:
     tracker, indexes = follow("x\n" + "\n".join(pieces))
     assert indexes == sorted(indexes)

@@ -49,8 +49,8 @@ STEPS = [
     ("completed step: 12, seconds: 3.211, TFLOP/s/device: 301.2, Tokens/s/device: 5101.1, loss: 9.1", 12, None),
     ("step 12 | loss 3.1 | grad_norm 0.3", 12, None),
     ("step    40/40 | loss 6.373075 | grad_norm 0.4230 | lr 3.000e-04 | tokens 520", 40, 40),
-    (":::MLLOG {\"event_type\": \"INTERVAL_END\", \"key\": \"block_stop\", \"value\": null, \"metadata\": {\"step_num\": 320}}", 320, None),
-    (":::MLLOG {\"key\": \"eval_accuracy\", \"value\": 0.91, \"metadata\": {\"epoch_num\": 35}}", None, None),
+    (':::MLLOG {"event_type": "INTERVAL_END", "key": "block_stop", "value": null, "metadata": {"step_num": 320}}', 320, None),
+    (':::MLLOG {"key": "eval_accuracy", "value": 0.91, "metadata": {"epoch_num": 35}}', None, None),
     ("Epoch: [0]  [  20/5004]  eta: 0:33:39  lr: 0.0004  loss: 5.34 (6.12)  time: 0.49", 20, None),
     ("Epoch: [31]  [  320/1251]  eta: 0:01:18  lr: 0.000812  loss: 2.8103 (2.8112)", 31 * 1251 + 320, None),
     ("Epoch: [2][ 20/500]\tTime  0.126 ( 0.126)\tData  0.1 ( 0.1)\tLoss 6.9 (6.9)", 1020, None),
@@ -270,7 +270,12 @@ def test_steps_rise_over_epochs_whether_or_not_the_epoch_names_its_length() -> N
     assert numbers(unnamed) == [50, 100, 150, 200]
     zero_based = [f"Epoch {epoch}/3, step {at}/10 loss 1.0" for epoch in range(3) for at in (5, 9)]
     assert numbers(zero_based) == [5, 9, 15, 19, 25, 29]
-    keras = ["Epoch 1/2", " 60/100 [====>.....] - ETA: 2s - loss: 0.5", "Epoch 2/2", " 60/100 [====>.....] - ETA: 2s - loss: 0.4"]
+    keras = [
+        "Epoch 1/2",
+        " 60/100 [====>.....] - ETA: 2s - loss: 0.5",
+        "Epoch 2/2",
+        " 60/100 [====>.....] - ETA: 2s - loss: 0.4",
+    ]
     assert [number for number in numbers(keras) if number is not None] == [60, 160]
 
 
@@ -339,6 +344,16 @@ def test_no_text_breaks_the_reader(texts: list[str]) -> None:
 
 
 def test_a_very_long_line_is_read_in_bounded_time() -> None:
-    for piece in ("step 1 loss ", "checkpoint ", "Epoch 1 [1/", "1%|", "exit code ", "saving a a a ", "━", "rank 1 ", "saved - "):
+    for piece in (
+        "step 1 loss ",
+        "checkpoint ",
+        "Epoch 1 [1/",
+        "1%|",
+        "exit code ",
+        "saving a a a ",
+        "━",
+        "rank 1 ",
+        "saved - ",
+    ):
         text = piece * (65536 // len(piece))
         read(text)

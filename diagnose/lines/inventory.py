@@ -258,7 +258,9 @@ class Inventory:
             return
         world = self.world_size
         stated = self._world is not None and self._world[1] >= WEAK
-        worlds = [members for (_, nranks), members in self._communicators.items() if nranks == world]
+        sized = {comm: members for (comm, nranks), members in self._communicators.items() if nranks == world}
+        # Lines without a communicator's id say nothing that those with it have not said.
+        worlds = [members for comm, members in sized.items() if comm or len(sized) == 1]
         # Where nothing states the size, the largest communicator is taken for the world's, if it is alone of its size.
         if worlds and (stated or len(worlds) == 1):
             for rank, fact in ((rank, fact) for members in worlds for rank, fact in (members or {}).items()):

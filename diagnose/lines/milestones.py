@@ -97,7 +97,9 @@ _PATH = re.compile(
     r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400}"
     r"|[\w.\-]{1,100}/[\w./=\-]{1,300}\.(?:pt|pth|ckpt|safetensors|bin|distcp)\b)"
 )
-_PLACE_STEP = re.compile(r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b|@ (\d{1,12}) updates", _ANY)
+_PLACE_STEP = re.compile(
+    r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b|@ (\d{1,12}) updates", _ANY
+)
 _PATH_STEP = re.compile(
     r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]"
     r"|epoch=\d{1,6}-step=)0*(\d{1,12})"
