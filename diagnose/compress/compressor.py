@@ -16,7 +16,7 @@ from diagnose.compress.filters import ROUTINE_BYTES, Filters, Hit
 from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
-from diagnose.compress.sampling import Held, ProgressSampler, Quota
+from diagnose.compress.sampling import ProgressSampler, Quota, Writers
 from diagnose.compress.splitter import Plain, Segment, Splitter
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
@@ -30,6 +30,8 @@ class _Verdict:
     maybe: tuple[Hit, ...]
     guard: Answer
     opener: Answer
+    # Of a progress rule that decides alone, outside records: nothing but these is needed.
+    writers: Writers | None = None
 
 
 # The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
@@ -37,7 +39,6 @@ class _Verdict:
 _NOVEL: Final = _Verdict(None, (), Answer.NO, Answer.NO)
 _Cache = dict[bytes, _Verdict | None]
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
-_HELD_BYTES: Final = 4096  # longer progress lines are passed on at once: there may be one for each of many writers
 
 
 class Compressor:
@@ -66,7 +67,7 @@ class Compressor:
             bytes=self._bytes,
             lines=self._splitter.lines,
             kept=self._kept,
-            dropped=self._dropped,
+            dropped=self._dropped + self._progress.dropped,
             collapsed=self._collapsed,
             truncated=self._truncated,
             evicted_templates=self._evicted + self._progress.evicted + self._quota.evicted,
@@ -84,7 +85,7 @@ class Compressor:
         for piece in self._splitter.finish():
             self._piece(piece)
         self._end_bars()
-        self._release_all()
+        self._progress.release(self._out)
         return self._flush()
 
     def _flush(self) -> list[KeptLine]:
@@ -104,30 +105,36 @@ class Compressor:
         """Judge a run of whole lines; only those that are not simply dropped are looked at one by one."""
         templates = template(run.text).split(b"\n")
         get = self._cache.get
+        take = self._progress.take
         indexes = iter(range(len(templates)))
         verdicts = map(get, templates, repeat(_NOVEL))
         looked_at = 0
+        record = self._hold > 0
         while True:
+            if record:  # one is open: every line counts; the two iterators go on in step
+                for index, _ in zip(indexes, verdicts, strict=False):
+                    looked_at += 1
+                    record = self._line(run.first + index, run.lines[index], self._verdict(templates[index]))
+                    if not record:
+                        break
+                else:
+                    break
             for index in compress(indexes, verdicts):
                 looked_at += 1
                 line_template = templates[index]
                 verdict = get(line_template, _NOVEL)
                 if verdict is _NOVEL:
                     verdict = self._learn(line_template)
-                    if verdict is None:
-                        self._dropped += 1
-                        continue
-                self._line(run.first + index, run.lines[index], verdict)
-                if self._hold:
-                    break
-            if not self._hold:
-                break
-            # A record is open: every line counts. The two iterators go on in step.
-            for index, _ in zip(indexes, verdicts, strict=False):
-                looked_at += 1
-                self._line(run.first + index, run.lines[index], self._verdict(templates[index]))
-                if not self._hold:
-                    break
+                if verdict is None:
+                    self._dropped += 1
+                elif verdict.writers is not None:
+                    sure = verdict.sure
+                    assert sure is not None
+                    take(sure, verdict.writers, run.first + index, run.lines[index], self._out)
+                else:
+                    record = self._line(run.first + index, run.lines[index], verdict)
+                    if record:
+                        break
             else:
                 break
         self._dropped += len(templates) - looked_at
@@ -163,16 +170,18 @@ class Compressor:
             self._hold = RECORD_HOLD_LINES
         self._keep(segment.number, segment.raw, guarded=segment.guarded, opens=opens, truncated=True)
 
-    def _line(self, number: int, raw: bytes, verdict: _Verdict | None, *, bar: bool = False) -> None:
-        """Decide on one line of a known template; None is the verdict of those that are dropped."""
+    def _line(self, number: int, raw: bytes, verdict: _Verdict | None, *, bar: bool = False) -> bool:
+        """Decide on one line of a known template, None of those that are dropped; say if a record is open after it."""
         if verdict is None:
             if self._hold:
                 self._hold -= 1
                 self._out.append(KeptLine(number, raw))
             else:
                 self._dropped += 1
-            return
-        hit = next((maybe for maybe in verdict.maybe if maybe.rule.matches(raw)), verdict.sure)
+            return self._hold > 0
+        hit = verdict.sure
+        if verdict.maybe:
+            hit = next((maybe for maybe in verdict.maybe if maybe.rule.matches(raw)), hit)
         opens = verdict.opener is Answer.SURE or (verdict.opener is Answer.MAYBE and self._openers.hits(raw))
         guarded = self._guarded(raw, verdict)
         held = bool(self._hold)
@@ -183,31 +192,20 @@ class Compressor:
         if hit is None:
             self._keep(number, raw, guarded=guarded, opens=opens)
         elif hit.rule.progress:
-            self._step(number, raw, hit, guarded=guarded, opens=opens, must=held or guarded or opens)
+            if guarded or opens:
+                self._progress.release(self._out)
+            writers = self._progress.writers(hit.rule.id)
+            must = held or guarded or opens
+            self._progress.take(hit, writers, number, raw, self._out, must=must, guarded=guarded)
         elif held or guarded or opens:
             self._keep(number, raw, guarded=guarded, opens=opens)
         elif hit.rule.action == "drop":
             self._dropped += 1
-        elif self._quota.takes((hit.rule.index, raw[slice(*hit.writer)]), hit.rule.keep_first):
+        elif self._quota.takes(hit, raw):
             self._out.append(KeptLine(number, raw))
         else:
             self._collapsed += 1
-
-    def _step(self, number: int, raw: bytes, hit: Hit, *, guarded: bool, opens: bool, must: bool) -> None:
-        """Pass a progress line on, or hold it back until it proves to be the last."""
-        key = (hit.rule.index, raw[slice(*hit.writer)])
-        step = int(raw[slice(*hit.step)]) if hit.step is not None else None
-        if self._progress.full:
-            self._release_all()
-            self._progress.forget()
-        passes = self._progress.passes(key, step)
-        if not (passes or must or len(raw) > _HELD_BYTES):
-            self._dropped += self._progress.hold(key, Held(number, raw, hit.rule.id))
-            return
-        earlier = self._progress.release(key)
-        if earlier is not None:
-            self._out.append(KeptLine(earlier.number, earlier.raw, progress=earlier.rule))
-        self._keep(number, raw, guarded=guarded, opens=opens, progress=hit.rule.id)
+        return self._hold > 0
 
     def _keep(
         self,
@@ -217,16 +215,11 @@ class Compressor:
         guarded: bool,
         opens: bool,
         truncated: bool = False,
-        progress: str | None = None,
     ) -> None:
         """Pass a line on; before one that may matter go the last signs of progress."""
         if guarded or opens:
-            self._release_all()
-        self._out.append(KeptLine(number, raw, guarded, truncated, progress))
-
-    def _release_all(self) -> None:
-        for held in self._progress.release_all():
-            self._out.append(KeptLine(held.number, held.raw, progress=held.rule))
+            self._progress.release(self._out)
+        self._out.append(KeptLine(number, raw, guarded, truncated))
 
     def _guarded(self, raw: bytes, verdict: _Verdict | None) -> bool:
         if verdict is None or verdict.guard is Answer.NO:
@@ -240,13 +233,14 @@ class Compressor:
     def _learn(self, line_template: bytes) -> _Verdict | None:
         """Judge a template that the cache does not know."""
         judged = self._filters.judge(line_template, self._kind)
-        verdict: _Verdict | None = _Verdict(
-            judged.sure, judged.maybe, self._guard.judge(line_template), self._openers.judge(line_template)
-        )
-        if judged.sure is not None and not judged.maybe and verdict is not None:
+        guard = self._guard.judge(line_template)
+        opener = self._openers.judge(line_template)
+        verdict: _Verdict | None = _Verdict(judged.sure, judged.maybe, guard, opener)
+        if judged.sure is not None and not judged.maybe and guard is Answer.NO and opener is Answer.NO:
             rule = judged.sure.rule
-            plain = verdict.guard is Answer.NO and verdict.opener is Answer.NO
-            if plain and rule.action == "drop" and not rule.progress:
+            if rule.progress:
+                verdict = _Verdict(judged.sure, (), guard, opener, self._progress.writers(rule.id))
+            elif rule.action == "drop":
                 verdict = None
         self._remember(line_template, verdict)
         return verdict

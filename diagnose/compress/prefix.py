@@ -38,8 +38,9 @@ _ITEMS: Final = (
     r"\[(?:root|__main__|[a-z_]\w{0,40}\.[\w.]{1,60})\] ?",  # [package.module]
     r"[a-z_]\w{0,40}\.[\w.]{1,60}(?::| \|)? ",  # package.module
     rf"{_LEVEL}:[\w.]{{1,80}}:",  # logging.basicConfig
-    r"(?:\[[A-Za-z_./][\w./-]{0,100}:\d+(?::[\w<>]{1,60})?\]|[\w./-]{1,100}:\d+(?: in [\w<>]{1,60} --|:)) ?",  # [file.py:12:fn] file.py:12:
-    r"[A-Za-z_][\w.]{0,80}(?::[\w<>.]{1,60}:\d+)? {1,9}- ",  # logger name, loguru
+    # [file.py:12:fn], file.py:12: and InternEvo's file.py:12 in fn --
+    r"(?:\[[A-Za-z_./][\w./-]{0,100}:\d+(?::[\w<>]{1,60})?\]|[\w./-]{1,100}:\d+(?: in [\w<>]{1,60} --|:)) ?",
+    r"[A-Z]?[a-z_][\w.]{0,80}(?::[\w<>.]{1,60}:\d+)? {1,9}- ",  # logger name, loguru
     r"- ",
     r"\[NeMo [IWD] [\d:. -]{1,30} [\w.-]{1,60}:\d+\] ?",
     r"\[titan\] ",
@@ -50,7 +51,7 @@ _ITEMS: Final = (
     r"\[pod/[\w.-]{1,100}/[\w.-]{1,64}\] ",  # kubectl logs --prefix
     r"std(?:out|err) [FP] ",  # CRI, after its stamp
     r"\{\"log\":\"",  # docker's JSON file driver
-    r"\x1b\[[\d;]*m",
+    r"\x1b\[[\d;]*m ?",
 )
 PREFIX: Final = ("(?:" + "|".join(_ITEMS) + "){0,8}").encode("ascii")
 _MARK = "{prefix}"

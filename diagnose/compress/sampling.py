@@ -1,85 +1,122 @@
 """What is remembered per writer: how far progress has come, and how many of a kind were shown.
 
 In: routine lines with their rule and writer. Out: which of them pass on. Progress: first, every Nth, every reset, and
-the last before something happens, which is held back until then. Maps are bounded; what is evicted is counted.
+the last before something happens, which is held back until then. Memory is bounded; what is forgotten is counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
 from typing import Final
+
+from diagnose.compress.filters import Hit
+from diagnose.models import KeptLine
 
 PROGRESS_EVERY: Final = 50
 WRITERS: Final = 8_192
-
-Key = tuple[int, bytes]
-
-
-@dataclass(slots=True)
-class _Progress:
-    """One writer's progress by one rule. `seen` counts from the last that passed."""
-
-    step: int | None
-    seen: int = 0
+# A longer progress line passes on at once: one for each of many writers may be held back.
+_HELD_BYTES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A progress line that passes on only if it proves to be the last."""
+class Writer:
+    """How far one writer has come by one rule; `number` and `raw` are of the line held back, if there is one."""
 
-    number: int
-    raw: bytes
-    rule: str
+    __slots__ = ("number", "raw", "seen", "step")
+
+    def __init__(self, step: int | None) -> None:
+        self.step = step
+        self.seen = 0  # lines since the last that passed
+        self.number = 0
+        self.raw: bytes | None = None
+
+
+Writers = dict[bytes, Writer]
 
 
 class ProgressSampler:
-    """Thins out progress lines, per rule and writer."""
+    """Thins out progress lines, per rule and writer; `dropped` counts what it took out."""
 
     def __init__(self, limit: int = WRITERS) -> None:
+        self.dropped = 0
         self.evicted = 0
         self._limit = limit
-        self._states: dict[Key, _Progress] = {}
-        self._held: dict[Key, Held] = {}
+        self._known = 0
+        self._rules: defaultdict[str, Writers] = defaultdict(dict)
+        self._holding: list[tuple[str, Writer]] = []  # all that hold a line back, and some that did
 
-    @property
-    def full(self) -> bool:
-        """Whether there is no room for another writer."""
-        return len(self._states) >= self._limit
+    def writers(self, rule: str) -> Writers:
+        """The writers of one rule, to be handed to `take`: a look-up that callers make once."""
+        return self._rules[rule]
 
-    def forget(self) -> None:
+    def take(
+        self,
+        hit: Hit,
+        writers: Writers,
+        number: int,
+        raw: bytes,
+        out: list[KeptLine],
+        *,
+        must: bool = False,
+        guarded: bool = False,
+    ) -> None:
+        """Pass a line on to `out`, which it does at once if it `must`, or hold it back."""
+        first, last = hit.writer
+        name = raw[first:last]
+        span = hit.step
+        step = None if span is None else int(raw[span[0] : span[1]])
+        writer = writers.get(name)
+        rule = hit.rule.id
+        if writer is None:
+            if self._known >= self._limit:
+                self._forget(out)
+            self._known += 1
+            writers[name] = Writer(step)
+            out.append(KeptLine(number, raw, guarded, progress=rule))
+            return
+        writer.seen += 1
+        fell = False
+        if step is not None:
+            fell = writer.step is not None and step < writer.step
+            writer.step = step
+        if writer.raw is None:
+            if not (fell or must or writer.seen >= PROGRESS_EVERY or len(raw) > _HELD_BYTES):
+                self._holding.append((rule, writer))
+                writer.number = number
+                writer.raw = raw
+                return
+        elif not (fell or must or writer.seen >= PROGRESS_EVERY or len(raw) > _HELD_BYTES):
+            self.dropped += 1
+            writer.number = number
+            writer.raw = raw
+            return
+        elif fell:
+            out.append(KeptLine(writer.number, writer.raw, progress=rule))  # the last before the reset
+        else:
+            self.dropped += 1
+        writer.seen = 0
+        writer.raw = None
+        out.append(KeptLine(number, raw, guarded, progress=rule))
+
+    def release(self, out: list[KeptLine]) -> None:
+        """Pass on everything held back, by line number."""
+        if not self._holding:
+            return
+        held: list[KeptLine] = []
+        for rule, writer in self._holding:
+            if writer.raw is not None:
+                held.append(KeptLine(writer.number, writer.raw, progress=rule))
+                writer.raw = None
+        held.sort(key=lambda line: line.number)
+        out += held
+        self._holding.clear()
+
+    def _forget(self, out: list[KeptLine]) -> None:
         """Begin anew: each writer's next line is a first one."""
-        self.evicted += len(self._states)
-        self._states.clear()
-
-    def passes(self, key: Key, step: int | None) -> bool:
-        """Whether this line passes on at once; one that does not is to be handed to `hold`."""
-        state = self._states.get(key)
-        if state is None:
-            self._states[key] = _Progress(step)
-            return True
-        before = state.step
-        state.step = step
-        state.seen += 1
-        if state.seen >= PROGRESS_EVERY or (before is not None and step is not None and step < before):
-            state.seen = 0
-            return True
-        return False
-
-    def hold(self, key: Key, line: Held) -> bool:
-        """Keep a line back; true when that takes the place of another, which is thereby dropped."""
-        replaced = self._held.pop(key, None) is not None
-        self._held[key] = line
-        return replaced
-
-    def release(self, key: Key) -> Held | None:
-        """Take back what is held for one writer."""
-        return self._held.pop(key, None)
-
-    def release_all(self) -> list[Held]:
-        """Take back everything held, by line number."""
-        held = sorted(self._held.values(), key=lambda line: line.number)
-        self._held.clear()
-        return held
+        self.release(out)
+        self.evicted += self._known
+        self._known = 0
+        for writers in self._rules.values():
+            writers.clear()
 
 
 class Quota:
@@ -88,12 +125,14 @@ class Quota:
     def __init__(self, limit: int = WRITERS) -> None:
         self.evicted = 0
         self._limit = limit
-        self._counts: dict[Key, int] = {}
+        self._counts: dict[tuple[int, bytes], int] = {}
 
-    def takes(self, key: Key, most: int) -> bool:
-        """Whether the writer still has a line free."""
+    def takes(self, hit: Hit, raw: bytes) -> bool:
+        """Whether the writer of this line still has one free."""
+        first, last = hit.writer
+        key = (hit.rule.index, raw[first:last])
         count = self._counts.get(key, 0)
-        if count >= most:
+        if count >= hit.rule.keep_first:
             return False
         if count == 0 and len(self._counts) >= self._limit:
             self.evicted += len(self._counts)
