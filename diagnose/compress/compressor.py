@@ -30,8 +30,10 @@ class _Verdict:
     maybe: tuple[Hit, ...]
     guard: Answer
     opener: Answer
-    # Of a progress rule that decides alone, outside records: nothing but these is needed.
+    # Where one rule decides alone, outside records, nothing but these is needed: a progress rule's writers, or that
+    # it collapses.
     writers: Writers | None = None
+    collapses: bool = False
 
 
 # The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
@@ -106,6 +108,7 @@ class Compressor:
         templates = template(run.text).split(b"\n")
         get = self._cache.get
         take = self._progress.take
+        quota = self._quota.takes
         indexes = iter(range(len(templates)))
         verdicts = map(get, templates, repeat(_NOVEL))
         looked_at = 0
@@ -127,10 +130,14 @@ class Compressor:
                     verdict = self._learn(line_template)
                 if verdict is None:
                     self._dropped += 1
-                elif verdict.writers is not None:
-                    sure = verdict.sure
-                    assert sure is not None
-                    take(sure, verdict.writers, run.first + index, run.lines[index], self._out)
+                elif verdict.writers is not None and verdict.sure is not None:
+                    take(verdict.sure, verdict.writers, run.first + index, run.lines[index], self._out)
+                elif verdict.collapses and verdict.sure is not None:
+                    raw = run.lines[index]
+                    if quota(verdict.sure, raw):
+                        self._out.append(KeptLine(run.first + index, raw))
+                    else:
+                        self._collapsed += 1
                 else:
                     record = self._line(run.first + index, run.lines[index], verdict)
                     if record:
@@ -242,6 +249,8 @@ class Compressor:
                 verdict = _Verdict(judged.sure, (), guard, opener, self._progress.writers(rule.id))
             elif rule.action == "drop":
                 verdict = None
+            else:
+                verdict = _Verdict(judged.sure, (), guard, opener, collapses=True)
         self._remember(line_template, verdict)
         return verdict
 
