@@ -37,14 +37,14 @@ _NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d{1,15})"
 
 # Words before a step's number that make it another's step, a plan or a complaint.
 _OTHER_WORDS = frozenset({
-    "eval", "evals", "valid", "val", "test", "testing", "sanity", "warmup", "save", "saved", "saving", "load", "loaded",
-    "loading", "start", "started", "starting", "ckpt", "timeout", "timed", "error", "exception", "traceback", "fail",
-    "failed", "fails", "failure", "warning", "found", "detected", "until", "before", "after", "every", "each", "per", "will", "max",
-    "expected",
+    "eval", "evals", "valid", "val", "test", "testing", "sanity", "warmup", "save", "saved", "saving", "load",
+    "loaded", "loading", "start", "started", "starting", "ckpt", "timeout", "timed", "error", "exception",
+    "traceback", "fail", "failed", "fails", "failure", "warning", "found", "detected", "until", "before",
+    "after", "every", "each", "per", "will", "max", "expected",
 })  # fmt: skip
 _OTHER_STEMS = (
-    "evaluat", "validat", "predict", "inferenc", "benchmark", "resum", "restor", "restart", "checkpoint", "skip", "retry",
-    "overflow", "waiting", "abort", "stopp", "kill",
+    "evaluat", "validat", "predict", "inferenc", "benchmark", "resum", "restor", "restart", "checkpoint", "skip",
+    "retry", "overflow", "waiting", "abort", "stopp", "kill",
 )  # fmt: skip
 _WORDS = re.compile(r"[a-z_]+")
 # What stands beside a step of training, in lower case.
