@@ -1,31 +1,214 @@
 """Puts lines together into records, per stream.
 
-In: the lines of one source in file order. Out: records.
+In: the lines of one source in file order. Out: records, each as soon as it closes. A line that opens nothing costs one
+dictionary look-up and one pass of an automaton over its text. An open record closes at the last line of its grammar,
+at a line of its stream that cannot continue it, after a gap in the raw line numbers, or at the end.
 """
 
 from __future__ import annotations
 
-from diagnose.lines.grammar import plain
+from functools import lru_cache
+
+from ahocorasick_rs import AhoCorasick
+
+from diagnose.compress.hold import RECORD_HOLD_LINES
+from diagnose.lines import (
+    faults,
+    json_errors,
+    kernel,
+    launcher_blocks,
+    launchers,
+    scheduler_text,
+    stacks,
+    traceback_records,
+)
+from diagnose.lines.grammar import Builder, Step, plain
+from diagnose.lines.scheduler_documents import DocumentReader
 from diagnose.models import Line, LogSource, Record
 from diagnose.settings import Limits
+
+_MAX_OPEN = 4096
+# So many writers that die at once may take turns, line by line.
+_MAX_TURNS = 64
+_OPENERS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("json", json_errors.OPENERS),
+    ("fault", faults.OPENERS),
+    ("traceback", traceback_records.OPENERS),
+    ("kernel", kernel.OPENERS),
+    ("block", launcher_blocks.OPENERS),
+    ("stack", stacks.OPENERS),
+    ("launcher", launchers.OPENERS),
+)
+_BARE = len(_OPENERS)
+_TABLE = _BARE + 1
+# An exception line that stands alone opens a record only at an error's level or after a launcher's words.
+_BARE_OPENERS = ("Error: ", "Exception: ", "Interrupt: ", "Exit: ", "Timeout: ", "Failure: ")
+
+
+@lru_cache(maxsize=1)
+def _gate() -> tuple[AhoCorasick, tuple[int, ...]]:
+    literals: list[str] = []
+    kinds: list[int] = []
+    for number, (_, openers) in enumerate(_OPENERS):
+        literals += openers
+        kinds += [number] * len(openers)
+    literals += _BARE_OPENERS
+    kinds += [_BARE] * len(_BARE_OPENERS)
+    literals += scheduler_text.OPENERS
+    kinds += [_TABLE] * len(scheduler_text.OPENERS)
+    return AhoCorasick(literals), tuple(kinds)
+
+
+class _Open:
+    """An open record of one stream and where its last line stood."""
+
+    __slots__ = ("builder", "number")
+
+    def __init__(self, builder: Builder, number: int) -> None:
+        self.builder = builder
+        self.number = number
 
 
 class RecordAssembler:
     """Holds the open record of every stream of one source and emits each as soon as it closes."""
 
     def __init__(self, source: LogSource, limits: Limits) -> None:
-        self._source = source
         self._limits = limits
+        self._automaton, self._kinds = _gate()
+        self._search = self._automaton.find_matches_as_indexes
+        self._open: dict[str, _Open] = {}
+        self._writers: set[str] = set()
+        self._after_launcher: set[str] = set()
+        self._swept = 0
+        self._documents = DocumentReader(source, limits)
+        self._tables = scheduler_text.TableReader(source)
 
     def feed(self, line: Line) -> list[Record]:
         """Take the next line and return the records that are complete with it."""
-        return [plain(line)]
+        if self._documents.over:
+            return self._feed(line)
+        return [record for released in self._documents.take(line) for record in self._feed(released)]
 
     def finish(self) -> list[Record]:
         """Close what is open."""
-        return []
+        released, records = self._documents.finish()
+        for line in released:
+            records += self._feed(line)
+        for stream in list(self._open):
+            records += self._close(stream)
+        records += self._tables.finish()
+        return records
+
+    def _feed(self, line: Line) -> list[Record]:
+        hits = self._search(line.text)
+        records = self._assemble(line, hit=bool(hits))
+        if self._tables.wants(hit=any(self._kinds[hit[0]] == _TABLE for hit in hits) if hits else False):
+            records += self._tables.feed(line)
+        return records
+
+    def _assemble(self, line: Line, *, hit: bool) -> list[Record]:
+        records: list[Record] = []
+        stream = line.stream
+        if self._open:
+            if abs(line.number - self._swept) >= RECORD_HOLD_LINES:
+                records = self._sweep(line.number)
+            open_ = self._open.get(stream)
+            if open_ is not None:
+                if abs(line.number - open_.number) > self._hold():
+                    records += self._close(stream)
+                else:
+                    step = open_.builder.add(line)
+                    if step is Step.TAKEN:
+                        open_.number = line.number
+                        return records
+                    if step is Step.FINAL:
+                        return records + self._close(stream)
+                    if step is Step.PASSED and not hit:
+                        records.append(plain(line))
+                        return records
+                    records += self._close(stream)
+        if hit:
+            return records + self._open_record(line)
+        if self._after_launcher:
+            self._after_launcher.discard(stream)
+        records.append(plain(line))
+        return records
+
+    def _hold(self) -> int:
+        """How many raw lines may pass: writers that die together take turns."""
+        return RECORD_HOLD_LINES * max(len(self._writers), 1)
+
+    def _open_record(self, line: Line) -> list[Record]:
+        kinds = {self._kinds[hit[0]] for hit in self._automaton.find_matches_as_indexes(line.text, overlapping=True)}
+        for kind in sorted(kinds):
+            if kind == _TABLE:
+                continue
+            name = _OPENERS[kind][0] if kind < _BARE else "bare"
+            if name == "json":
+                record = json_errors.read_json_error((line,))
+                if record is not None:
+                    return [record]
+                continue
+            if name == "launcher":
+                record = launchers.read_launcher_line(line)
+                if record is not None:
+                    self._after_launcher.add(line.stream)
+                    return [record]
+                continue
+            builder = self._builder(name, line)
+            if builder is not None:
+                self._after_launcher.discard(line.stream)
+                return self._keep(line, builder)
+        self._after_launcher.discard(line.stream)
+        return [plain(line)]
+
+    def _builder(self, name: str, line: Line) -> Builder | None:
+        if name == "fault":
+            return faults.open_fault(line, self._limits)
+        if name == "traceback":
+            return traceback_records.open_traceback(line, self._limits)
+        if name == "kernel":
+            return kernel.open_kernel(line, self._limits)
+        if name == "block":
+            return launcher_blocks.open_block(line, self._limits)
+        if name == "stack":
+            return stacks.open_stack(line, self._limits)
+        after = line.stream in self._after_launcher
+        return traceback_records.open_bare_exception(line, self._limits, after_launcher=after)
+
+    def _keep(self, line: Line, builder: Builder) -> list[Record]:
+        records: list[Record] = []
+        if len(self._open) >= _MAX_OPEN:
+            oldest = min(self._open, key=lambda stream: self._open[stream].number)
+            records = self._close(oldest)
+        if not self._open:
+            self._swept = line.number
+        self._open[line.stream] = _Open(builder, line.number)
+        if len(self._writers) < _MAX_TURNS:
+            self._writers.add(line.stream)
+        return records
+
+    def _sweep(self, number: int) -> list[Record]:
+        self._swept = number
+        hold = self._hold()
+        stale = [stream for stream, open_ in self._open.items() if abs(number - open_.number) > hold]
+        return [record for stream in stale for record in self._close(stream)]
+
+    def _close(self, stream: str) -> list[Record]:
+        records = self._open.pop(stream).builder.close()
+        if records and records[0].kind == "launcher_summary":
+            self._after_launcher.add(stream)
+        return records
+
+
+# Too short or too common to guard by: a line that matters holds another of the literals beside them.
+_COMMON = frozenset({": line ", "Failures:", "Reason  ", "kubectl ", "Oops:", "frame #0"})
 
 
 def guard_openers() -> tuple[str, ...]:
     """Literals that no filter may remove: lines that open records, and what launchers say of their processes."""
-    return ()
+    literals: dict[str, None] = {}
+    for _, openers in _OPENERS:
+        literals.update(dict.fromkeys(openers))
+    literals.update(dict.fromkeys(scheduler_text.OPENERS))
+    return tuple(literal for literal in literals if literal not in _COMMON)

@@ -1,0 +1,59 @@
+"""Frames of Python tracebacks: reading one, and telling the user's code from libraries.
+
+In: file names and lines of tracebacks. Out: `Frame`, and the innermost frame of the user's own code.
+"""
+
+from __future__ import annotations
+
+import re
+
+from diagnose.models import Frame, RaisedException, Record
+
+MAX_FRAMES = 200
+
+# `File "x.py", line 3, in f` (tracebacks), without a function (syntax errors), `line 3 in f` (faulthandler)
+_FILE = re.compile(r'\s{0,64}File "([^"]{1,1024})", line (\d{1,9})(?:,? in (.{1,200}))?')
+
+# Installed code, whoever installed it: environments, the standard library, and check-outs of the big frameworks.
+_LIBRARY = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|lib(?:64)?/python\d[^/]{0,16}|lib/python|python\d\.\d{1,2}/lib|lib/site-packages)/"
+    r"|(?:^|/)(?:pytorch/torch|torch/_\w{1,40}|torch/(?:nn|distributed|utils|autograd|optim|cuda|multiprocessing|amp)"
+    r"|(?:DeepSpeed/)?deepspeed/(?:runtime|launcher|ops|utils|comm|inference)|ray/_private|ray/_raylet|importlib)(?:/|\.py)"
+    r"|^<|^\w{1,40}\.pyx$|^python/ray/|\.pyx$"
+)
+
+
+def make_frame(file: str, line: str | None, function: str | None) -> Frame:
+    """A frame, with what its file name says of whose code it is."""
+    number = int(line) if line else None
+    if function is not None:
+        function = function.strip() or None
+    path = file.replace("\\", "/")
+    return Frame(file, number, function, user=_LIBRARY.search(path) is None)
+
+
+def read_file_line(text: str) -> Frame | None:
+    """The frame that a `File "..."` line names, if it is one."""
+    match = _FILE.match(text)
+    return make_frame(match[1], match[2], match[3]) if match else None
+
+
+def add_frame(frames: list[Frame], frame: Frame) -> None:
+    """Append a frame; of a very deep stack the outermost and the innermost frames stay."""
+    frames.append(frame)
+    if len(frames) > 2 * MAX_FRAMES:
+        del frames[MAX_FRAMES // 2 : -MAX_FRAMES // 2]
+
+
+def innermost_user_frame(exception: RaisedException) -> Frame | None:
+    """The frame nearest to the raise that is the user's own code."""
+    return next((frame for frame in reversed(exception.frames) if frame.user), None)
+
+
+def culprit_file(record: Record) -> str | None:
+    """`file:line` of the innermost user frame of the first raised exception that has one."""
+    for exception in record.exceptions:
+        frame = innermost_user_frame(exception)
+        if frame is not None:
+            return frame.file if frame.line is None else f"{frame.file}:{frame.line}"
+    return None
