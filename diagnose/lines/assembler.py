@@ -7,6 +7,8 @@ at a line of its stream that cannot continue it, after a gap in the raw line num
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import lru_cache
 
 from ahocorasick_rs import AhoCorasick
@@ -27,6 +29,9 @@ from diagnose.lines.scheduler_documents import DocumentReader
 from diagnose.models import Line, LogSource, Record
 from diagnose.settings import Limits
 
+_TAG = re.compile(r".\[rank(\d{1,9})\]: ?(.*)\Z", re.DOTALL)
+_BAR = re.compile(r"\s{0,4}\d{1,3}%\|")
+_TORN_CHARS = 4096
 _MAX_OPEN = 4096
 # So many writers that die at once may take turns, line by line.
 _MAX_TURNS = 64
@@ -62,11 +67,12 @@ def _gate() -> tuple[AhoCorasick, tuple[int, ...]]:
 class _Open:
     """An open record of one stream and where its last line stood."""
 
-    __slots__ = ("builder", "number")
+    __slots__ = ("builder", "number", "rank")
 
-    def __init__(self, builder: Builder, number: int) -> None:
+    def __init__(self, builder: Builder, line: Line) -> None:
         self.builder = builder
-        self.number = number
+        self.number = line.number
+        self.rank = line.rank
 
 
 class RecordAssembler:
@@ -79,6 +85,7 @@ class RecordAssembler:
         self._open: dict[str, _Open] = {}
         self._writers: set[str] = set()
         self._after_launcher: set[str] = set()
+        self._adoptable: set[str] = set()
         self._swept = 0
         self._documents = DocumentReader(source, limits)
         self._tables = scheduler_text.TableReader(source)
@@ -113,6 +120,8 @@ class RecordAssembler:
             if abs(line.number - self._swept) >= RECORD_HOLD_LINES:
                 records = self._sweep(line.number)
             open_ = self._open.get(stream)
+            if open_ is None and self._adoptable and line.rank is not None:
+                open_ = self._adopt(line)
             if open_ is not None:
                 if abs(line.number - open_.number) > self._hold():
                     records += self._close(stream)
@@ -128,11 +137,45 @@ class RecordAssembler:
                         return records
                     records += self._close(stream)
         if hit:
-            return records + self._open_record(line)
+            torn = self._torn(line) if "[rank" in line.body else None
+            return records + (self._open_record(line) if torn is None else torn)
         if self._after_launcher:
             self._after_launcher.discard(stream)
         records.append(plain(line))
         return records
+
+    def _torn(self, line: Line) -> list[Record] | None:
+        """A rank's line that was written behind another writer's text, without a line break before it."""
+        match = _TAG.search(line.body[-_TORN_CHARS:])
+        if match is None:
+            return None
+        rank = int(match[1])
+        body = _BAR.split(match[2], maxsplit=1)[0]
+        stream = next((name for name, open_ in self._open.items() if open_.rank == rank), f"{line.stream}|torn {rank}")
+        torn = replace(line, body=body, rank=rank, stream=stream)
+        open_ = self._open.get(stream)
+        if open_ is None:
+            builder = traceback_records.open_traceback(torn, self._limits)
+            if builder is None:
+                return None
+            self._adoptable.add(stream)
+            return self._keep(torn, builder)
+        step = open_.builder.add(torn)
+        if step is Step.TAKEN:
+            open_.number = line.number
+            return []
+        return self._close(stream) if step is Step.FINAL else None
+
+    def _adopt(self, line: Line) -> _Open | None:
+        """The record that a torn line of this rank has opened, now under the rank's own stream."""
+        name = next(
+            (name for name in self._adoptable if name in self._open and self._open[name].rank == line.rank), None
+        )
+        if name is None:
+            return None
+        self._adoptable.discard(name)
+        self._open[line.stream] = self._open.pop(name)
+        return self._open[line.stream]
 
     def _hold(self) -> int:
         """How many raw lines may pass: writers that die together take turns."""
@@ -183,7 +226,7 @@ class RecordAssembler:
             records = self._close(oldest)
         if not self._open:
             self._swept = line.number
-        self._open[line.stream] = _Open(builder, line.number)
+        self._open[line.stream] = _Open(builder, line)
         if len(self._writers) < _MAX_TURNS:
             self._writers.add(line.stream)
         return records
@@ -196,6 +239,7 @@ class RecordAssembler:
 
     def _close(self, stream: str) -> list[Record]:
         records = self._open.pop(stream).builder.close()
+        self._adoptable.discard(stream)
         if records and records[0].kind == "launcher_summary":
             self._after_launcher.add(stream)
         return records

@@ -9,13 +9,14 @@ keys in this order, keys without a value left out. A value with white space or q
     slurm node=cq04 state=DOWN* reason="Not responding" since=2026-05-02T22:26:25
     k8s pod=ml/ddp-worker-1 node=k8-gpu-14 phase=Failed reason=Evicted message="The node was low on resource: ..."
     k8s container=pytorch pod=ml/ddp-worker-1 state=terminated reason=OOMKilled exit=137 signal=9 restarts=2
-          started=... finished=... message="..."                          (`last-state` for the state before a restart)
+          started=... finished=... message="..."      (`last-state` for the state before a restart)
     k8s event=Preempted type=Normal object=pod/ddp-worker-1 count=3 from=kubelet message="Preempted by pod ..."
     k8s node=k8-gpu-14 condition=Ready status=Unknown reason=NodeStatusUnknown since=... message="Kubelet stopped ..."
     k8s job=ml/ddp kind=PyTorchJob condition=Failed status=True reason=PyTorchJobFailed since=... message="..."
 
 `fields` holds the same values unquoted, and `record`: slurm_job, slurm_node, k8s_pod, k8s_container, k8s_event,
-k8s_node or k8s_job. The record's one line is the one where the state stands; its time is the end or the event, where given.
+k8s_node or k8s_job. The record's one line is the one where the state stands; its time is the end or
+the event, where given.
 """
 
 from __future__ import annotations

@@ -56,10 +56,14 @@ def open_traceback(line: Line, limits: Limits) -> Builder | None:
 
 def open_bare_exception(line: Line, limits: Limits, *, after_launcher: bool) -> Builder | None:
     """A record of one exception without frames, where only its line is left of it."""
-    if not after_launcher and (line.level is None or line.level.lower() not in _ERROR_LEVELS):
+    if not after_launcher and not _is_error(line):
         return None
     exception = read_bare_exception(line.body)
     return TracebackBuilder(line, limits, bare=exception) if exception else None
+
+
+def _is_error(line: Line) -> bool:
+    return line.level is not None and line.level.lower() in _ERROR_LEVELS
 
 
 class TracebackBuilder:
@@ -169,7 +173,8 @@ class _Inline:
             text=line.text,
             exceptions=exceptions,
             failures=failures_of_exceptions(exceptions),
-            quoted=line.quoted,
+            # Escaped text is a logger's or an error's own words only at an error's level; else it is somebody's data.
+            quoted=line.quoted or (_ESCAPED in line.body and not _is_error(line)),
         )
         return [record]
 
