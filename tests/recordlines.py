@@ -35,8 +35,8 @@ def assemble(lines, limits=None):
     return records + assembler.finish()
 
 
-def records_of(text, kind, **how):
-    return [record for record in assemble(read(text, **how)) if record.kind == kind]
+def records_of(text, wanted, **how):
+    return [record for record in assemble(read(text, **how)) if record.kind == wanted]
 
 
 def chain(record):

@@ -7,7 +7,8 @@ from diagnose.compress.hold import RECORD_HOLD_LINES
 from diagnose.lines.assembler import guard_openers
 from diagnose.settings import Limits
 
-PIECES = sorted({line for text, _, _ in FORMS.values() for line in text.split("\n")}) + [
+PIECES = [
+    *sorted({line for text, _, _ in FORMS.values() for line in text.split("\n")}),
     "", " ", "step 1", "terminate called after throwing an instance of 'c10::Error'", "  what():  boom", "frame #0: f + 0x1 (0x2 in lib.so)",
     "Exception raised from f at a.cpp:1 (most recent call first):", "=" * 60, "-" * 60, "train.py FAILED", "Failures:", "[0]:", "  rank      : 3 (local_rank: 3)",
     "  exitcode  : 1 (pid: 12)", "  traceback : Traceback (most recent call last):", "Root Cause (first observed failure):", "*" * 40,

@@ -107,7 +107,7 @@ KeyError: 'role'
         """Traceback (most recent call last):
   File "/w/main.py", line 9, in <module>
     mp.spawn(run, nprocs=4)
-torch.multiprocessing.spawn.ProcessRaisedException: 
+torch.multiprocessing.spawn.ProcessRaisedException:\x20
 
 -- Process 2 terminated with the following error:
 Traceback (most recent call last):
@@ -121,7 +121,7 @@ ZeroDivisionError: division by zero
         "/w/main.py:5",
     ),
     "pool": (
-        '''multiprocessing.pool.RemoteTraceback: 
+        '''multiprocessing.pool.RemoteTraceback:\x20
 """
 Traceback (most recent call last):
   File "/w/prep.py", line 5, in tok
@@ -309,7 +309,7 @@ def test_form(form):
     assert chain(record) == exceptions
     assert culprit_file(record) == culprit
     for item in record.exceptions:
-        if item.message and form not in ("ray without header",):
+        if item.message and form != "ray without header":
             assert item.type.split("(")[0] in record.lines[item.line_index].text
 
 

@@ -61,9 +61,7 @@ _SHELL_BARE = re.compile(
 )
 _CHILD = re.compile(r"\[rank: (\d{1,9})\] Child process with PID (\d{1,9}) terminated with code (-?\d{1,5})")
 _SPAWNED = re.compile(r"\bprocess (\d{1,9}) terminated with (?:signal (SIG\w{1,16})|exit code (-?\d{1,5}))")
-_CALLED = re.compile(
-    r"Command .{1,4000}? returned non-zero exit status (-?\d{1,6})|Command .{1,4000}? died with <Signals\.(SIG\w{1,16})"
-)
+_CALLED = re.compile(r"returned non-zero exit status (-?\d{1,6})|died with <Signals\.(SIG\w{1,16})")
 _GOT_SIGNAL = re.compile(r"\bProcess (\d{1,9}) got signal: (\d{1,3})")
 _COMMAND = re.compile(r"command terminated with (?:non-zero )?exit code:? ?(\d{1,5})")
 _ENTRYPOINT = re.compile(
@@ -85,6 +83,8 @@ _LAUNCHER_FILE = re.compile(
     r"accelerate/commands/|deepspeed/launcher/|torch/distributed/(?:launch|run|elastic|launcher)\b|torch/distributed/elastic/"
     r"|horovod/runner/|colossalai/cli/|nemo_run/|lightning_fabric/cli|llamafactory/(?:cli|launcher)|swift/cli/"
 )
+_DETECTED = "detected that one or more processes exited with non-zero status"
+_FIRST = re.compile(r"Process name: (?:\[\[\d{1,9},\d{1,9}\],)?(\d{1,9})\]?\s{1,8}Exit code:\s{1,8}(-?\d{1,5})")
 _LAUNCHER_TYPES = frozenset({"ChildFailedError", "SignalException", "ProcessExitedException"})
 
 OPENERS = (
@@ -271,7 +271,7 @@ def _spawned(line: Line, text: str) -> _Found | None:
 
 
 def _codes(line: Line, text: str) -> _Found | None:
-    if match := _CALLED.search(text):
+    if "Command " in text and (match := _CALLED.search(text)):
         code = int(match[1]) if match[1] else None
         local = _LOCAL_RANK.search(text)
         item = failure(
@@ -335,6 +335,8 @@ def is_launcher_traceback(exceptions: Iterable[RaisedException]) -> bool:
     last = items[-1]
     if last.name in _LAUNCHER_TYPES:
         return len(items) == 1 or all(item.name in _LAUNCHER_TYPES for item in items)
+    if _DETECTED in last.message:
+        return True
     if last.name != "CalledProcessError" or len(items) > 1:
         return False
     return any(_LAUNCHER_FILE.search(frame.file) for frame in last.frames)
@@ -352,6 +354,8 @@ def failures_of_exceptions(exceptions: Iterable[RaisedException]) -> tuple[Launc
             match := re.search(r"-- Process (\d{1,9}) terminated", message)
         ):
             out.append(failure(local_rank=int(match[1]), exit_code=1, first=True, line_index=at))
+        elif _DETECTED in message and (match := _FIRST.search(message)):
+            out.append(failure(rank=int(match[1]), exit_code=int(match[2]), first=True, line_index=at))
         elif item.name == "SignalException" and (match := _GOT_SIGNAL.search(message)):
             out.append(failure(pid=int(match[1]), signal=_signal_name(match[2]), line_index=at))
         elif item.name == "CalledProcessError" and (match := _CALLED.search(message.replace("\n", " "))):

@@ -141,8 +141,6 @@ def _yaml_items(text: str) -> Iterator[tuple[Json, int, int]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         for node in yaml.compose_all(text, Loader=loader):
-            if node is None:
-                continue
             value = _value(node, 0)
             nodes = [node]
             if isinstance(value, dict) and _list_of(value) is not None:

@@ -83,12 +83,13 @@ _CONTINUATIONS = (
     "Traceback (most recent call last, ", "Could not load this library", "FAILED: ", "ninja: build stopped",
     "error: command",
     "[1/", "[2/", "[3/", "The Python function", "Output of the command", "Run with", "To fix this", "To see the",
+    "Process name:", "Exit code:",
     "To resolve",
 )  # fmt: skip
 
 _REMOTE = "RemoteTraceback"
 _BOX_FRAME = re.compile(r"(\S.{0,1023}?):(\d{1,9}) in (\S.{0,199})\Z")
-_BOX_LINE = re.compile(r"\s{0,64}[│┃|]\s?(.*?)\s{0,400}[│┃|]?\s{0,64}\Z", re.DOTALL)
+_BOX_SIDES = "│┃|"
 _IPY_FILE = re.compile(r"(?:File )?((?:[~/<]|\w:)[^\s:(]{1,512}>?)(?::(\d{1,9}))?(?:,)? in (\S.{0,300})\Z")
 _IPY_CELL = re.compile(r"(?:Cell |Input )?In ?\[(\d{1,6})\](?:, (?:line (\d{1,9})|in (.{1,300})))?")
 _IPY_ARROW = re.compile(r"-{1,40}> ?(\d{1,9})(?: |\Z)")
@@ -467,10 +468,10 @@ class TracebackParser:
             self.state = _State.FRAMES
             self._bare_frames = False
             return Step.TAKEN
-        match = _BOX_LINE.match(text)
-        if match is None:
+        if stripped[:1] not in _BOX_SIDES or not stripped:
             return Step.TAKEN if not stripped else self._pass()
-        content = match[1].rstrip()
+        inner = stripped[1:-1] if stripped[-1] in _BOX_SIDES and len(stripped) > 1 else stripped[1:]
+        content = inner.removeprefix(" ").rstrip()
         if content[:1] in ("/", "~", "<") or self._box_path or content[1:3] == ":\\":
             joined = self._box_path + content.strip()
             frame = _BOX_FRAME.match(joined)
