@@ -93,6 +93,9 @@ class RecordAssembler:
     def feed(self, line: Line) -> list[Record]:
         """Take the next line and return the records that are complete with it."""
         if self._documents.over:
+            # The common case: nothing is open, and the line opens nothing.
+            if not (self._open or self._after_launcher or self._tables.busy or self._search(line.text)):
+                return [plain(line)]
             return self._feed(line)
         return [record for released in self._documents.take(line) for record in self._feed(released)]
 
@@ -109,7 +112,7 @@ class RecordAssembler:
     def _feed(self, line: Line) -> list[Record]:
         hits = self._search(line.text)
         records = self._assemble(line, hit=bool(hits))
-        if self._tables.wants(hit=any(self._kinds[hit[0]] == _TABLE for hit in hits) if hits else False):
+        if self._tables.busy or (hits and any(self._kinds[hit[0]] == _TABLE for hit in hits)):
             records += self._tables.feed(line)
         return records
 

@@ -5,10 +5,14 @@ In: lines of one stream, one by one. Out: the records a builder made of them whe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
 from diagnose.models import Line, Record
+
+# Shared by all plain lines: there is one for nearly every line that is read.
+_NO_FIELDS: Mapping[str, str] = {}
 
 
 class Step(Enum):
@@ -84,4 +88,4 @@ class Lines:
 
 def plain(line: Line) -> Record:
     """A line that is part of nothing bigger."""
-    return Record(kind="line", lines=(line,), text=line.text, quoted=line.quoted)
+    return Record("line", (line,), line.text, (), (), _NO_FIELDS, line.quoted)

@@ -14,6 +14,8 @@ from diagnose.models import Line, LogSource, Record
 
 OPENERS = ("JobID", "JobId=", "NodeName=", "LAST SEEN", "sacct ", "Reason  ", "kubectl ")
 _MAX_KEYS = 400
+# How long the output of a `kubectl describe` that a job log shows may be.
+_DESCRIBED_LINES = 400
 
 _DASHES = re.compile(r"\s{0,8}-{2,400}(?: {1,4}-{1,400}){0,200}\s{0,8}\Z")
 _WORD = re.compile(r"-{1,400}")
@@ -45,15 +47,17 @@ class TableReader:
         self._block: dict[str, str] = {}
         self._block_line: Line | None = None
         self._described = _Described()
-        self._describing = False
+        self._describing = 0
 
-    def wants(self, *, hit: bool) -> bool:
-        """Whether the next line must be shown to `feed`; `hit` when it holds one of `OPENERS`."""
-        return hit or self._always or self._rows is not None or bool(self._block) or self._describing
+    @property
+    def busy(self) -> bool:
+        """Whether the next line must be shown to `feed` even if it holds none of `OPENERS`."""
+        return self._always or self._rows is not None or bool(self._block) or self._describing > 0
 
     def feed(self, line: Line) -> list[Record]:
         """Judge the next line and return the records that are complete with it."""
         text = (line.text if self._always else line.body)[:8192]
+        self._describing -= self._describing > 0
         records = self._feed_block(text, line)
         if self._rows is not None:
             record = self._rows(text, line)
@@ -99,7 +103,7 @@ class TableReader:
             kind = "node" if found[1].startswith("no") else "pod"
             self._object = f"{kind}/{found[2]}"
             self._described.namespace = space[1] if space else ""
-            self._describing = True
+            self._describing = _DESCRIBED_LINES
             return True
         return False
 
