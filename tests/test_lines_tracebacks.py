@@ -2,7 +2,8 @@ import pytest
 from recordlines import assemble, chain, read, records_of
 
 from diagnose.lines.frames import culprit_file, innermost_user_frame, make_frame
-from diagnose.lines.tracebacks import parse_traceback, read_bare_exception, read_header
+from diagnose.lines.traceback_lines import read_bare_exception, read_header
+from diagnose.lines.tracebacks import parse_traceback
 
 FORMS = {
     "plain": (

@@ -10,7 +10,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from diagnose.lines.tracebacks import parse_traceback, read_exception_line
+from diagnose.lines.traceback_lines import read_exception_line
+from diagnose.lines.tracebacks import parse_traceback
 from diagnose.models import Line, RaisedException, Record
 
 MAX_CHARS = 4 * 1024 * 1024

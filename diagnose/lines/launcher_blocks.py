@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.lines.launchers import failure, signal_of
 from diagnose.lines.times import read_time
-from diagnose.lines.tracebacks import HEADER, TracebackParser
+from diagnose.lines.traceback_lines import HEADER
+from diagnose.lines.tracebacks import TracebackParser
 from diagnose.models import LauncherFailure, Line, Record
 from diagnose.settings import Limits
 

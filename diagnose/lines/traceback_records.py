@@ -14,7 +14,8 @@ from diagnose.lines.faults import open_fault
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.lines.launcher_blocks import LauncherBlock
 from diagnose.lines.launchers import failures_of_exceptions, is_launcher_traceback
-from diagnose.lines.tracebacks import HEADER, TracebackParser, parse_traceback, read_bare_exception
+from diagnose.lines.traceback_lines import HEADER, read_bare_exception
+from diagnose.lines.tracebacks import TracebackParser, parse_traceback
 from diagnose.models import Line, Record
 from diagnose.settings import Limits
 
