@@ -37,18 +37,18 @@ _REMOVED.update({0x0B: " ", 0x0C: " ", 0x85: " ", 0x2028: " ", 0x2029: " "})
 
 def decode(raw: bytes) -> str:
     """The text of one raw line; bytes that are not UTF-8 become U+FFFD."""
-    text = raw.decode("utf-8", "replace")
-    # `isprintable` is one quick loop in C; False for tabs too, which `clean` leaves alone.
-    return clean(text)
+    return clean(raw.decode("utf-8", "replace"))
 
 
 def clean(text: str) -> str:
     """`text` without escapes, control characters and colour codes; tabs stay."""
+    # One quick loop in C; False for tabs too, which the table leaves alone.
     if not text.isprintable():
         if "\x1b" in text or "\x9b" in text:
             text = _ESCAPE.sub("", text)
         text = text.translate(_REMOVED)
-    for reset in _RESETS:
-        if reset in text:
-            return _BARE_COLOUR.sub("", text)
+    if "[" in text:
+        for reset in _RESETS:
+            if reset in text:
+                return _BARE_COLOUR.sub("", text)
     return text

@@ -47,6 +47,10 @@ _OUTPUT = re.compile(
 )
 
 
+# The stamp of the kernel: seconds since boot, with the caller where it is asked for.
+UPTIME = re.compile(r"\[ {0,8}([0-9]{1,9}\.[0-9]{6})\](?:\[ {0,6}[TC][0-9]{1,8}\]| \[ {0,6}[TC][0-9]{1,8}\])?:? ?")
+
+
 def level_of(word: str) -> str | None:
     """`WARN`, `W`, `err` ... as one of debug, info, warning, error, critical; None for any other word."""
     return _LEVELS.get(word.strip().lower())
@@ -80,7 +84,7 @@ class Head:
     writer_rank: int | None = None
     writer_local: int | None = None
     flow: str = ""
-    # 0: nothing but writers yet; 1: a stamp was read; 2: a level or logger was read.
+    # 0: nothing but writers yet; 1: a stamp was read; 2: a level or logger was read; 3: the message begins.
     stage: int = 0
 
     # Whether `time` is from a stamp with its date whole: the first such stamp counts, further ones may be other clocks.
@@ -95,6 +99,24 @@ class Head:
     def at(self, place: str) -> None:
         """Note a host, pod or actor the line came from; several (pod, then actor) add up."""
         self.place = f"{self.place}/{place}" if self.place else place
+
+
+def past_separator(text: str, end: int) -> int:
+    """Past the one separator behind a stamp."""
+    return end + 1 if end < len(text) and text[end] in " \t" else end
+
+
+def stamped(head: Head, time: float | None, *, dated: bool = True) -> None:
+    """Note a stamp's time. Where a line has several, the first with its date whole counts: all lines have that one."""
+    if time is not None and not head.dated:
+        head.time = time
+        head.dated = dated
+    head.stage = max(head.stage, 1)
+
+
+def clock_groups(found: re.Match[str], first: int) -> tuple[str, str, str, str | None]:
+    """Hour, minute, second and fraction of a match, from group `first` on."""
+    return found.group(first), found.group(first + 1), found.group(first + 2), found.group(first + 3)
 
 
 class Prefixes:
@@ -136,15 +158,18 @@ class Prefixes:
         if self.labelled is not None:
             return self.labelled
         self._label_lines += 1
+        output = _OUTPUT.match(rest) is not None
+        if rest.startswith("[") and not output:
+            # A list of ranks and what each waits for comes again and says the same twice, in brackets.
+            return False
         again = self._labels.get(digits, 0) + 1
         if len(self._labels) < _MAX_NAMES:
             self._labels[digits] = again
-        # A list of ranks and what each waits for also says the same twice, but in brackets.
-        same = not rest.startswith("[") and self._label_rests.get(rest, digits) != digits
+        same = self._label_rests.get(rest, digits) != digits
         if len(self._label_rests) < _MAX_RESTS:
             self._label_rests[rest] = digits
         often = (again > 2 or (same and self._label_lines > 2)) and self._label_lines * 2 >= self._other_lines
-        if often or _OUTPUT.match(rest):
+        if often or output:
             self.labelled = True
         elif self._label_lines + self._other_lines > 4096 and self._label_lines * 8 < self._other_lines:
             self.labelled = False

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
-from diagnose.lines.heads import Head, level_of, level_of_number, pid_of
-from diagnose.lines.stamps import ISO, LOCALE, MONTHS, SYSLOG, Clock, from_number
+from diagnose.lines.heads import UPTIME, Head, clock_groups, level_of, past_separator, pid_of, stamped
+from diagnose.lines.stamps import ISO, LOCALE, Clock, from_number
+from diagnose.lines.syslogs import tag
 from diagnose.lines.writers import HOST, looks_like_host
 
 _WORDS = (
@@ -16,14 +17,10 @@ _WORDS = (
     r"|Debug|Info|Notice|Warning|Warn|Error|Critical|Fatal|debug|info|notice|warning|warn|error|critical|fatal"
 )
 LEVEL = rf"(?P<level>{_WORDS})"
-_FILE = r"[\w./<>-]{1,200}?(?:\.\w{1,5})?:[0-9]{1,6}"
 
 _ISO = re.compile(ISO)
 _ISO_BRACKET = re.compile(rf"\[{ISO}(?P<more>[^\]\[]{{0,100}})\]:?")
-_LOCALE = re.compile(LOCALE)
 _LOCALE_BRACKET = re.compile(rf"\[{LOCALE}\]:?")
-_SYSLOG = re.compile(SYSLOG + r":?")
-_TAG = re.compile(rf"({HOST}|[0-9.]{{7,15}}) ([\w./@:-]{{1,64}}?)(?:\[([0-9]{{1,8}})\])?: ?")
 _US_DATE = re.compile(
     r"([0-9]{2})[/-]([0-9]{2})(?:[/-]([0-9]{4}))? ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?"
 )
@@ -35,13 +32,6 @@ _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?[ \t|
 _CLOCK_BRACKET = re.compile(r"\[([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?\]:?")
 _EPOCH = re.compile(r"(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)[ \t]")
 _EPOCH_BRACKET = re.compile(r"\[(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)\]:?")
-_UPTIME = re.compile(r"\[ {0,8}([0-9]{1,9}\.[0-9]{6})\](?:\[ {0,6}[TC][0-9]{1,8}\]| \[ {0,6}[TC][0-9]{1,8}\])?:? ?")
-_FACILITY = re.compile(
-    r"(?:kern|user|daemon|syslog|auth|authpriv|mail|cron|local[0-7]|lpr) {0,8}:"
-    r" {0,2}(emerg|alert|crit|err|warn|notice|info|debug)(?:or|ing)? {0,8}: ?"
-)
-_PRI = re.compile(r"<([0-9]{1,3})>(?:1 (?:" + ISO + r"|-) (\S{1,255}) (\S{1,64}) (\S{1,128}) \S{1,64} )?")
-_STRUCTURED = re.compile(r"(?:-|(?:\[[^\]]{0,1000}\]){1,8})(?: |$)")
 _GLOG = re.compile(
     r"([IWEFCDV])(?:([0-9]{4})([0-9]{2})([0-9]{2})|([0-9]{2})([0-9]{2})) ([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:\.([0-9]{1,9}))? (?: {0,10}([0-9]{1,20}) )?[^\]\s:]{1,250}:[0-9]{1,6}\] ?"
@@ -56,13 +46,16 @@ _NCCL_LEVEL = re.compile(r"(?:[\w./-]{1,200}:[0-9]{1,6} )?(?:NCCL|RCCL) (INFO|WA
 _NEMO = re.compile(rf"\[NeMo ([A-Z]) {ISO}(?: rank_?([0-9]{{1,6}}))? [^\]]{{1,200}}\] ?")
 _HF = re.compile(rf"\[{LEVEL}\|(?:{ISO}|[\w./-]{{1,120}}:[0-9]{{1,6}})\] ?(?:[\w.]{{1,120}}:[0-9]{{1,6}} >> )?")
 _LEVEL_BRACKET = re.compile(rf"\[ {{0,8}}{LEVEL} {{0,8}}(?::[\w.-]{{1,60}})?\]:? ?(?:- )?")
+# Hydra: `[stamp][name][INFO] - `.
+_HYDRA = re.compile(rf"\[[\w.-]{{1,100}}\]\[{LEVEL}\] (?:- )?")
 _LETTER_BRACKET = re.compile(r"\[([DIWEFC])\] ")
 _NAME_BRACKET = re.compile(r"\[([A-Za-z][\w.-]{0,40})\] ?")
 _PLACE_BRACKET = re.compile(r"\[[\w./<>-]{1,160}(?::[0-9]{1,6}|:[\w<>]{1,80})[^\]\[]{0,80}\]:? ?(?:- )?")
 _LOGGER_BRACKET = re.compile(r"\[[a-z_][\w.]{0,80}\] ")
 _ASCEND = re.compile(
     rf"\[{LEVEL}\] ?(?:[A-Z_]{{1,20}} ?)?\(([0-9]{{1,8}}),[^)]{{1,60}}\):"
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{3})(?:\.[0-9]{3})?)? ?(?:\[[^\]\s]{1,200}\] ?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{3})(?:\.[0-9]{3})?)? ?"
+    r"(?:\[[^\]\s]{1,200}\] ?)?"
 )
 _ROOT = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.-]{0,120}(?::[\w<>]{1,60})?):")
 _HEAD_LEVEL = re.compile(
@@ -72,14 +65,20 @@ _HEAD_LEVEL = re.compile(
 _PEEK = re.compile(r"(DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL|FATAL)(?::| - | {1,5}\[)")
 _DASH = re.compile(rf"- (?:[\w.:/<>\[\] -]{{1,100}}? - )?{LEVEL} {{0,6}}(?:- |: ?)")
 _DASH_PLACE = re.compile(r"- [\w./<>-]{1,100}:[0-9]{1,6} - ")
-_DASH_NAME = re.compile(r"[A-Za-z_][\w.]{0,100} - ")
 _DASH_LEVEL = re.compile(rf"- {LEVEL} {{1,6}}")
 _PIPE = re.compile(rf"\| ?{LEVEL} {{0,8}}\| ?(?:[\w.<>:/-]{{1,160}}(?: - | ?\| ))?")
 _TF = re.compile(r": ([DIWEFC]) (?:[^\s\]]{1,200}:[0-9]{1,6}\] ?)")
-_WORD = re.compile(rf"{LEVEL}(?:(?::|\]| -) ?|(?P<gap>[ \t]{{1,6}})|$)")
+_UPPER = r"DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|ERR|CRITICAL|FATAL|SEVERE|TRACE|SUCCESS|EXCEPTION"
+_WORD = re.compile(
+    rf"(?P<level>{_UPPER})(?:(?::|\]| -) ?|(?P<gap>[ \t]{{1,6}})|$)"
+    r"|(?P<lower>debug|info|notice|warning|warn|error|critical|fatal): "
+)
+# `Error: ...` and `Fatal Python error: ...` are the message itself.
+_TITLE = re.compile(r"(Debug|Info|Warning|Error|Critical|Fatal)(?: error)?: ")
 _LETTER = re.compile(r"([DIWEFC]) ")
 _CODE = re.compile(
-    r"(?:(?:\w{1,20}=\S{1,64} ){1,6})?[\w./<>-]{1,160}(?::[0-9]{1,6}|, line [0-9]{1,6},)(?: in [\w<>.]{1,80})?(?: --| -|:|\]) ?"
+    r"(?:(?:\w{1,20}=\S{1,64} ){1,6})?[\w./<>-]{1,160}(?::[0-9]{1,6}|, line [0-9]{1,6},)(?: in [\w<>.]{1,80})?"
+    r"(?: --| -|:|\]) ?"
 )
 _PAIRS = re.compile(r"(?:\w{1,20}=[^\s\"]{1,64} ){1,6}(?:-- |- )?")
 _PAIR = re.compile(r"\b(rank|global_rank|local_rank|host|hostname|pid)=([^\s,]{1,64})")
@@ -91,40 +90,9 @@ _NAME_LEVEL = re.compile(
 )
 _NAME_BRACKET_LEVEL = re.compile(rf"[\w.]{{1,100}}: \[{LEVEL}\] ")
 _FIELDS = re.compile(r"([a-z0-9][\w.-]{0,100})\t([\w.-]{1,60})\t")
-_LOGFMT = re.compile(r'time="?' + ISO + r'"? level=(\w{1,10}) ')
 _MLLOG = re.compile(r'"time_ms": ?([0-9]{12,14})')
-
-_KNOWN_TAGS = (
-    "kernel",
-    "systemd",
-    "slurmstepd",
-    "slurmd",
-    "slurmctld",
-    "kubelet",
-    "containerd",
-    "dockerd",
-    "sshd",
-    "CRON",
-)
-_LAUNCHERS = ("slurmstepd", "slurmd", "slurmctld", "srun")
-# Month and day in the names of loggers' brackets that carry meaning of their own.
+# Brackets that say something themselves.
 _MEANT = ("[rank", "[Rank", "[RANK", "[PG", "[notice", "[after", "[before")
-
-
-def _sep(text: str, end: int) -> int:
-    """Past the one separator behind a stamp."""
-    return end + 1 if end < len(text) and text[end] in " \t" else end
-
-
-def _stamped(head: Head, time: float | None, *, dated: bool = True) -> None:
-    if time is not None and not head.dated:
-        head.time = time
-        head.dated = dated
-    head.stage = max(head.stage, 1)
-
-
-def _clock_groups(found: re.Match[str], first: int) -> tuple[str, str, str, str | None]:
-    return found.group(first), found.group(first + 1), found.group(first + 2), found.group(first + 3)
 
 
 def iso(text: str, pos: int, head: Head, clock: Clock) -> int:
@@ -145,34 +113,8 @@ def iso(text: str, pos: int, head: Head, clock: Clock) -> int:
     if head.stage == 0:
         head.stage = 1
         if zone and minute[10] == "T" and text.find(": ", end, end + 140) > 0:
-            return tag(text, _sep(text, end), head, sure=False)
-    return _sep(text, end)
-
-
-def tag(text: str, pos: int, head: Head, *, sure: bool) -> int:
-    """`host kernel: [123.4] `, `host prog[pid]: ` behind a syslog stamp; `pos` where there is none."""
-    found = _TAG.match(text, pos)
-    if found is None:
-        return pos
-    host, name, pid = found.groups()
-    if not (sure or pid or name in _KNOWN_TAGS):
-        return pos
-    head.host = host
-    head.at(host)
-    if name == "kernel":
-        head.stage = 3
-        end = found.end()
-        uptime = _UPTIME.match(text, end)
-        if uptime:
-            head.uptime = float(uptime.group(1))
-            return uptime.end()
-        return end
-    if pid:
-        head.pid = pid_of(pid)
-    head.at(found.group()[len(host) + 1 :].rstrip(": "))
-    head.stage = 0
-    # What a launcher's daemon says is known by its name.
-    return found.start(2) if name in _LAUNCHERS else found.end()
+            return tag(text, past_separator(text, end), head, sure=False)
+    return past_separator(text, end)
 
 
 def day(text: str, pos: int, head: Head, clock: Clock) -> int:
@@ -189,13 +131,13 @@ def _day(found: re.Match[str], text: str, head: Head, clock: Clock) -> int:
         month, number = number, month
     if not 1 <= month <= 12:
         return -1
-    when = _clock_groups(found, 4)
+    when = clock_groups(found, 4)
     year = found.group(3)
     time = clock.yearless(month, number, when) if year is None else clock.dated(int(year), month, number, when)
     if time is None:
         return -1
-    _stamped(head, time, dated=year is not None)
-    return _sep(text, found.end())
+    stamped(head, time, dated=year is not None)
+    return past_separator(text, found.end())
 
 
 def number(text: str, pos: int, head: Head, clock: Clock) -> int:
@@ -204,7 +146,7 @@ def number(text: str, pos: int, head: Head, clock: Clock) -> int:
     if found:
         if int(found.group(1)) > 23:
             return -1
-        _stamped(head, clock.dateless(_clock_groups(found, 1)), dated=False)
+        stamped(head, clock.dateless(clock_groups(found, 1)), dated=False)
         return found.end() - 1 if text[found.end() - 1] == "|" else found.end()
     found = _EPOCH.match(text, pos)
     return _epoch(found, head, clock) if found else -1
@@ -215,7 +157,7 @@ def _epoch(found: re.Match[str], head: Head, clock: Clock) -> int:
     if time is None:
         return -1
     clock.last = time
-    _stamped(head, time)
+    stamped(head, time)
     return found.end()
 
 
@@ -226,24 +168,24 @@ def bracket_stamp(text: str, pos: int, head: Head, clock: Clock) -> int:
         time = clock.iso(found.group(1), found.group(2), found.group(3), found.group(4))
         if time is None:
             return -1
-        _stamped(head, time)
+        stamped(head, time)
         more = found.group("more")
         if more:
             _more(more, head)
-        return _sep(text, found.end())
+        return past_separator(text, found.end())
     found = _EPOCH_BRACKET.match(text, pos)
     if found:
         end = _epoch(found, head, clock)
-        return _sep(text, end) if end > 0 else -1
-    found = _UPTIME.match(text, pos)
+        return past_separator(text, end) if end > 0 else -1
+    found = UPTIME.match(text, pos)
     if found:
         head.uptime = float(found.group(1))
         head.stage = 3
         return found.end()
     found = _CLOCK_BRACKET.match(text, pos)
     if found and int(found.group(1)) < 24:
-        _stamped(head, clock.dateless(_clock_groups(found, 1)), dated=False)
-        return _sep(text, found.end())
+        stamped(head, clock.dateless(clock_groups(found, 1)), dated=False)
+        return past_separator(text, found.end())
     found = _US_BRACKET.match(text, pos)
     return _day(found, text, head, clock) if found else -1
 
@@ -264,9 +206,7 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
     if found and (found.group(2) or ":" in found.group()):
         head.level = level_of(found.group(1))
         if found.group(2):
-            _stamped(
-                head, clock.yearless(int(found.group(2)), int(found.group(3)), _clock_groups(found, 4)), dated=False
-            )
+            stamped(head, clock.yearless(int(found.group(2)), int(found.group(3)), clock_groups(found, 4)), dated=False)
         head.stage = 3
         end = found.end()
         own = _GROUP_RANK.match(text, end)
@@ -284,7 +224,7 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
         if found is None:
             return -1
         head.level = level_of(found.group(1))
-        _stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
+        stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
         if found.group(6):
             head.rank = int(found.group(6))
         head.stage = 3
@@ -298,13 +238,13 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
             ascend = _ASCEND.match(text, pos)
             if ascend:
                 head.pid = pid_of(ascend.group(2))
-                _stamped(head, clock.iso(ascend.group(3), ascend.group(4), ascend.group(5), None))
+                stamped(head, clock.iso(ascend.group(3), ascend.group(4), ascend.group(5), None))
                 return ascend.end()
         return end
     found = _HF.match(text, pos)
     if found:
         if found.group(2):
-            _stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
+            stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
         head.level = level_of(found.group("level"))
         head.stage = 2
         return found.end()
@@ -313,9 +253,12 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
         time = clock.locale(found)
         if time is None:
             return -1
-        _stamped(head, time)
-        return _sep(text, found.end())
+        stamped(head, time)
+        return past_separator(text, found.end())
     if head.stage:
+        found = _HYDRA.match(text, pos) if head.stage == 1 else None
+        if found:
+            return _levelled(found, text, head)
         found = _LETTER_BRACKET.match(text, pos)
         if found:
             head.level = level_of(found.group(1))
@@ -337,70 +280,24 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
     return -1
 
 
-def pri(text: str, pos: int, head: Head, clock: Clock) -> int:
-    """`<34>` of syslog, with the rest of an RFC 5424 header when it is one."""
-    found = _PRI.match(text, pos)
-    if found is None or int(found.group(1)) > 191 or head.stage:
-        return -1
-    head.level = level_of_number(int(found.group(1)) & 7)
-    if not found.group(6):
-        return found.end()
-    if found.group(2):
-        _stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
-    host, app, pid = found.group(6), found.group(7), found.group(8)
-    if host != "-":
-        head.host = host
-        head.at(host)
-    if pid.isascii() and pid.isdigit():
-        head.pid = pid_of(pid)
-    if app not in {"-", "kernel"}:
-        head.at(f"{app}[{pid}]")
-    structured = _STRUCTURED.match(text, found.end())
-    return structured.end() if structured else found.end()
-
-
 def glog(text: str, pos: int, head: Head, clock: Clock) -> int:
     """`E0302 12:00:00.000000 123 file.cc:12] ` of glog, absl, klog and torch."""
     found = _GLOG.match(text, pos)
     if found is None:
         return -1
-    when = _clock_groups(found, 7)
+    when = clock_groups(found, 7)
     if found.group(2):
         time = clock.dated(int(found.group(2)), int(found.group(3)), int(found.group(4)), when)
     else:
         time = clock.yearless(int(found.group(5)), int(found.group(6)), when)
     if time is None:
         return -1
-    _stamped(head, time, dated=bool(found.group(2)))
+    stamped(head, time, dated=bool(found.group(2)))
     head.level = level_of(found.group(1))
     head.stage = 3
     if found.group(11):
         head.pid = pid_of(found.group(11))
     return found.end()
-
-
-def syslog(text: str, pos: int, head: Head, clock: Clock) -> int:
-    """`Apr 14 13:18:01 host kernel: `, `Tue Apr 14 13:18:01 2026 `."""
-    if text[pos : pos + 3] in MONTHS:
-        found = _SYSLOG.match(text, pos)
-        if found is None:
-            return -1
-        month, number_, year = MONTHS[found.group(1)], int(found.group(2)), found.group(3)
-        when = _clock_groups(found, 4)
-        time = clock.yearless(month, number_, when) if year is None else clock.dated(int(year), month, number_, when)
-        if time is None:
-            return -1
-        _stamped(head, time, dated=year is not None)
-        return tag(text, _sep(text, found.end()), head, sure=True)
-    found = _LOCALE.match(text, pos)
-    if found is None:
-        return -1
-    time = clock.locale(found)
-    if time is None:
-        return -1
-    _stamped(head, time)
-    end = found.end()
-    return end + 2 if text.startswith(": ", end) else _sep(text, end)
 
 
 def nccl(text: str, pos: int, head: Head, clock: Clock) -> int:
@@ -413,7 +310,7 @@ def nccl(text: str, pos: int, head: Head, clock: Clock) -> int:
         return -1
     head.host, head.pid, head.gpu = found.group(1), pid_of(found.group(2)), found.group(4)
     if found.group(5):
-        _stamped(head, clock.iso(found.group(5), found.group(6), found.group(7), found.group(8)))
+        stamped(head, clock.iso(found.group(5), found.group(6), found.group(7), found.group(8)))
     if level:
         head.level = level_of(level.group(1)) or "info"
     head.stage = 3
@@ -421,7 +318,7 @@ def nccl(text: str, pos: int, head: Head, clock: Clock) -> int:
 
 
 def head_level(text: str, pos: int, head: Head, clock: Clock) -> int:
-    """`INFO:root:`, `INFO 02-24 12:00:00 worker.py:100] `, `INFO 2026-... `; a bare `WARNING: ` gives its level only."""
+    """`INFO:root:`, `INFO 02-24 12:00:00 worker.py:100] `, `INFO 2026-... `; a bare `WARNING: ` only has a level."""
     found = _ROOT.match(text, pos)
     if found:
         head.level = level_of(found.group(1))
@@ -430,12 +327,12 @@ def head_level(text: str, pos: int, head: Head, clock: Clock) -> int:
     found = _HEAD_LEVEL.match(text, pos)
     if found:
         if found.group(2):
-            time = clock.yearless(int(found.group(2)), int(found.group(3)), _clock_groups(found, 4))
+            time = clock.yearless(int(found.group(2)), int(found.group(3)), clock_groups(found, 4))
         else:
             time = clock.iso(found.group(8), found.group(9), found.group(10), found.group(11))
         if time is None:
             return -1
-        _stamped(head, time, dated=not found.group(2))
+        stamped(head, time, dated=not found.group(2))
         head.level = level_of(found.group(1))
         head.stage = 2
         return found.end()
@@ -443,26 +340,6 @@ def head_level(text: str, pos: int, head: Head, clock: Clock) -> int:
     if found:
         head.level = level_of(found.group(1))
     return -1
-
-
-def facility(text: str, pos: int, head: Head) -> int:
-    """`kern  :err   : ` of dmesg --decode."""
-    found = _FACILITY.match(text, pos)
-    if found is None:
-        return -1
-    head.level = level_of(found.group(1))
-    return found.end()
-
-
-def logfmt(text: str, pos: int, head: Head, clock: Clock) -> int:
-    """`time="..." level=info ` of Go's logrus."""
-    found = _LOGFMT.match(text, pos)
-    if found is None:
-        return -1
-    _stamped(head, clock.iso(found.group(1), found.group(2), found.group(3), found.group(4)))
-    head.level = level_of(found.group(5))
-    head.stage = 3
-    return found.end()
 
 
 def mllog(text: str, pos: int, head: Head) -> None:
@@ -473,7 +350,7 @@ def mllog(text: str, pos: int, head: Head) -> None:
 
 
 def after_stamp(text: str, pos: int, head: Head) -> int:
-    """What loggers put between the stamp and the message: `- name - INFO - `, `| INFO | mod:fn:12 - `, `INFO x.py:1 -- `."""
+    """What loggers put between stamp and message: `- name - INFO - `, `| INFO | mod:fn:12 - `, `INFO x.py:1 -- `."""
     c = text[pos]
     if c == "-":
         if head.stage == 1:
@@ -501,6 +378,10 @@ def after_stamp(text: str, pos: int, head: Head) -> int:
         found = _WORD.match(text, pos)
         if found:
             return _levelled(found, text, head)
+        found = _TITLE.match(text, pos)
+        if found:
+            head.level = level_of(found.group(1))
+            return -1
         if c in "DIWEFC":
             found = _LETTER.match(text, pos)
             if found:
@@ -533,10 +414,11 @@ def after_stamp(text: str, pos: int, head: Head) -> int:
 
 
 def _levelled(found: re.Match[str], text: str, head: Head) -> int:
-    head.level = level_of(found.group("level"))
+    groups = found.groupdict()
+    head.level = level_of(groups["level"] or groups.get("lower") or "")
     head.stage = 2
     end = found.end()
-    gap = found.groupdict().get("gap")
+    gap = groups.get("gap")
     # Padding belongs to the level, unless it is the indentation of a traceback's frame.
     if gap and len(gap) > 1 and text.startswith('File "', end):
         end -= len(gap) - 1
@@ -545,7 +427,7 @@ def _levelled(found: re.Match[str], text: str, head: Head) -> int:
 
 def _pairs(text: str, head: Head) -> None:
     for key, value in _PAIR.findall(text):
-        if key == "host" or key == "hostname":
+        if key in {"host", "hostname"}:
             head.host = value
         elif value.isascii() and value.isdigit() and len(value) <= 7:
             if key == "pid":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.models import LogSource
@@ -27,10 +27,12 @@ _MONTHS = {
     )
 }
 _DATED = re.compile(
-    rb"(?:^|[^0-9])([12][0-9]{3})[-/]([0-9]{2})[-/]([0-9]{2})[ T_:-]{1,3}([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?"
+    rb"(?:^|[^0-9])([12][0-9]{3})[-/]([0-9]{2})[-/]([0-9]{2})[ T_:-]{1,3}([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    rb"(?:[.,]([0-9]{1,9}))?"
 )
 _SYSLOG = re.compile(
-    rb"(?:^|[^A-Za-z])(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    rb"(?:^|[^A-Za-z])(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}([0-9]{1,2})"
+    rb" ([0-9]{2}):([0-9]{2}):([0-9]{2})"
 )
 _EPOCH = re.compile(rb"^[\[\"]?(1[0-9]{9})(?:\.?([0-9]{3,9}))?[\]\",\s]")
 _UPTIME = re.compile(rb"^(?:<[0-9]{1,3}>)?\[ {0,8}([0-9]{1,9})\.([0-9]{6})\]")
@@ -172,8 +174,8 @@ def _order(lines: list[bytes]) -> list[int]:
     """The indexes of `lines`, oldest first: entry by entry, or line by line where entries were torn apart."""
     header = 1 if lines and _TABLE_HEADER.match(lines[0]) else 0
     keys = [stamp_key(line) for line in lines]
-    whole = _keeps(lines, keys, _unstamped)
-    ties = _keeps(lines, keys, _tied)
+    whole = _keeps(lines, keys, ties=False)
+    ties = _keeps(lines, keys, ties=True)
     starts: list[int] = []
     previous: tuple[int, bytes] | None = None
     for index in range(header, len(lines)):
@@ -193,20 +195,8 @@ def _order(lines: list[bytes]) -> list[int]:
     return order
 
 
-def _unstamped(key: tuple[int, bytes] | None, previous: tuple[int, bytes] | None) -> bool:
-    return key is None
-
-
-def _tied(key: tuple[int, bytes] | None, previous: tuple[int, bytes] | None) -> bool:
-    return key is not None and key == previous
-
-
-def _keeps(
-    lines: list[bytes],
-    keys: list[tuple[int, bytes] | None],
-    joins: Callable[[tuple[int, bytes] | None, tuple[int, bytes] | None], bool],
-) -> bool:
-    """Whether runs of lines that `joins` ties to the one before them stand in natural order.
+def _keeps(lines: list[bytes], keys: list[tuple[int, bytes] | None], *, ties: bool) -> bool:
+    """Whether lines without a stamp (or, `ties`, with the stamp of the line before) stand behind it in natural order.
 
     Frames come after the line that announces them; where they come before it, the run stands upside down. Without any
     traceback, runs that begin with indented lines are messages that were kept whole.
@@ -216,7 +206,7 @@ def _keeps(
     previous: tuple[int, bytes] | None = None
     opener: bytes = b""
     for line, key in zip(lines, keys, strict=True):
-        joined = joins(key, previous)
+        joined = (key is not None and key == previous) if ties else key is None
         if not joined:
             announced = _announces(line)
             frames = _frame(line)

@@ -6,11 +6,16 @@ The first character decides which few patterns are tried; nothing is tried that 
 
 from __future__ import annotations
 
-from diagnose.lines import loggers, writers
+from diagnose.lines import loggers, syslogs, writers
 from diagnose.lines.heads import Head, Prefixes
 from diagnose.lines.stamps import MONTHS
 
 MAX_PREFIXES = 8
+_MESSAGE = 3
+_MAX_BLANKS = 9
+# srun pads the labels of a job to one width.
+_MAX_PADDING = 4
+_PARTS = frozenset("[-|:>")
 _WEEKDAYS = frozenset(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
 _DIGITS = frozenset("0123456789")
 _LEVEL_HEADS = ("INFO", "WARN", "ERROR", "DEBUG", "CRITICAL", "FATAL", "NOTICE", "LAUNCH")
@@ -26,7 +31,7 @@ def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
             break
         start = pos
         c = text[pos]
-        if c == " " or c == "\t":
+        if c in {" ", "\t"}:
             start = _past_blanks(text, pos, head)
             if start < 0:
                 break
@@ -35,6 +40,8 @@ def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
         if end <= start:
             break
         pos = end
+        if head.stage == _MESSAGE:
+            break
     if known.labelled is None and head.writer_rank is None and text:
         known.unlabelled()
     return pos
@@ -42,21 +49,20 @@ def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
 
 def _past_blanks(text: str, pos: int, head: Head) -> int:
     """Where a prefix may begin behind blanks, else -1: at the start of a line only stamps and padded labels do."""
-    start = pos + 1
-    limit = min(len(text), pos + 9)
-    while start < limit and text[start] in " \t":
-        start += 1
-    if start >= len(text) or text[start] in " \t":
+    window = text[pos : pos + _MAX_BLANKS]
+    stripped = window.lstrip(" \t")
+    if not stripped:
         return -1
-    c = text[start]
+    blanks = len(window) - len(stripped)
+    c = stripped[0]
     if head.stage:
         # Between the parts of a logger's head blanks are padding; before the message they are the message's.
-        return start if head.stage < 3 and (c in "[-|:>" or c.isalpha()) else -1
-    if pos and start - pos > 1:
+        return pos + blanks if head.stage < 3 and (c in _PARTS or c.isalpha()) else -1
+    if pos and blanks > 1:
         return -1
     if c == "[":
-        return start if start + 1 < len(text) and text[start + 1] in _DIGITS else -1
-    return start if c in _DIGITS and start - pos <= 4 else -1
+        return pos + blanks if stripped[1:2] in _DIGITS else -1
+    return pos + blanks if c in _DIGITS and blanks <= _MAX_PADDING else -1
 
 
 def _one(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
@@ -66,14 +72,18 @@ def _one(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
         return _bracket(text, pos, head, known)
     if c in _DIGITS:
         fourth = text[pos + 4 : pos + 5]
-        if fourth == "-" or fourth == "/":
+        if fourth in {"-", "/"}:
             end = loggers.iso(text, pos, head, clock)
             if end > 0:
                 return end
         third = text[pos + 2 : pos + 3]
-        if third == "/" or third == "-":
+        if third in {"/", "-"}:
             return loggers.day(text, pos, head, clock)
-        if (third == ":" and text[pos + 5 : pos + 6] == ":") or text[pos + 10 : pos + 11] in (".", " ", "\t") or c == "1":
+        if (
+            (third == ":" and text[pos + 5 : pos + 6] == ":")
+            or text[pos + 10 : pos + 11] in (".", " ", "\t")
+            or c == "1"
+        ):
             end = loggers.number(text, pos, head, clock)
             if end > 0:
                 return end
@@ -89,7 +99,7 @@ def _one(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
     if c == "(":
         return writers.ray_tag(text, pos, head)
     if c == "<":
-        return loggers.pri(text, pos, head, clock)
+        return syslogs.pri(text, pos, head, clock)
     if c == ":" and text.startswith(":::MLLOG", pos):
         loggers.mllog(text, pos, head)
     return -1
@@ -127,7 +137,7 @@ def _bracket(text: str, pos: int, head: Head, known: Prefixes) -> int:
         if c == " ":
             return loggers.bracket_word(text, pos, head, known.clock)
         return writers.bracket_label(text, pos, head, known)
-    if not c.isalpha():
+    if not (c.isalpha() or c in {"_", "/", "<"}):
         return -1
     if c in "rR":
         end = writers.rank_tag(text, pos, head)
@@ -163,7 +173,7 @@ def _word(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
             return end
     three = text[pos : pos + 3]
     if three in MONTHS or three in _WEEKDAYS:
-        end = loggers.syslog(text, pos, head, clock)
+        end = syslogs.syslog(text, pos, head, clock)
         if end > 0:
             return end
     if "A" <= second <= "Z" and text.startswith(_LEVEL_HEADS, pos):
@@ -175,25 +185,25 @@ def _word(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
     if colon > 0:
         if text[colon + 1] in _DIGITS and text[space + 1 : space + 2] == "[":
             return loggers.nccl(text, pos, head, clock)
-        if c == "k" or c == "u" or c == "d":
-            end = loggers.facility(text, pos, head)
+        if c in {"k", "u", "d"}:
+            end = syslogs.facility(text, pos, head)
             if end > 0:
                 return end
         if colon != space - 1:
             return -1
     elif c == "t" and text.startswith("time=", pos):
-        return loggers.logfmt(text, pos, head, clock)
+        return syslogs.logfmt(text, pos, head, clock)
     elif text.startswith(_FACILITY_HEADS, pos):
-        end = loggers.facility(text, pos, head)
+        end = syslogs.facility(text, pos, head)
         if end > 0:
             return end
-    elif (c == "t" or c == "r") and text.startswith(("task ", "rank "), pos):
+    elif (c in {"t", "r"}) and text.startswith(("task ", "rank "), pos):
         end = writers.task(text, pos, head)
         if end > 0:
             return end
     elif text.find(": ", space, space + 70) > 0 and writers.looks_like_host(text[pos:space]):
         # `gx-01 kernel: `, `gx-01 systemd[1]: `: a journal without its stamps.
-        end = loggers.tag(text, pos, head, sure=False)
+        end = syslogs.tag(text, pos, head, sure=False)
         if end > pos:
             return end
     return writers.word(text, pos, head, known, space)

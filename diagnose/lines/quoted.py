@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 _MAX_OPEN = 200
+_KEY_WINDOW = 100
 
 _SAMPLE_KEYS = (
     r"targets?|predict(?:ed|ions?)|preds?|ground[ _-]?truth|gold|hypothesis|completions?|references?"
@@ -36,7 +37,8 @@ _TRACE = re.compile(r"\+{1,4} [A-Za-z_./'\"\[(\\$:{~]")
 _PROMPT = re.compile(r"\$ [A-Za-z./]|[\w.-]{1,32}@[\w.-]{1,64}:[^\s#$]{0,80}[#$] ?")
 _DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|!/)")
 _COMMAND = re.compile(
-    r"(?:run sh|[Cc]ommand(?: ?[Ll]ine)?|cmd|CMD|Running command|Executing(?: command)?|Launch(?:ing)? command) ?[:=] ?\S"
+    r"(?:run sh|[Cc]ommand(?: ?[Ll]ine)?|cmd|CMD|Running command|Executing(?: command)?"
+    r"|Launch(?:ing)? command) ?[:=] ?\S"
 )
 _OPTION = re.compile(r"\s{2,12}--?[A-Za-z][\w-]{0,60}(?:[ ,=]|$)")
 _USAGE = re.compile(r"usage: \S")
@@ -113,11 +115,11 @@ class Quotes:
 def is_quoted(body: str) -> bool:
     """Whether this body alone shows that it only quotes."""
     c = body[:1]
-    if c == " " or c == "\t":
+    if c in {" ", "\t"}:
         return _indented(body)
     if c == "+":
         return _TRACE.match(body) is not None and "Exception Group" not in body
-    if c == "{" or c == "'" or c == '"':
+    if c in {"{", "'", '"'}:
         return _object(body)
     if c == "$":
         return _PROMPT.match(body) is not None
@@ -127,11 +129,15 @@ def is_quoted(body: str) -> bool:
         return True
     if c.isupper() and _VARIABLE.match(body):
         return True
-    for word in _SAMPLE_WORDS:
-        if word in body and _SAMPLE.match(body):
-            return True
-    for word in _SETTING_WORDS:
-        if word in body:
+    head = body[:_KEY_WINDOW]
+    if ":" in head or "|" in head:
+        for word in _SAMPLE_WORDS:
+            if word in head and _SAMPLE.match(body):
+                return True
+    if "(" in body or "{" in body or "[" in body:
+        for word in _SETTING_WORDS:
+            if word not in head:
+                continue
             return _SETTINGS.match(body) is not None and not any(sign in body for sign in _RESULT)
     if c == "u":
         return _USAGE.match(body) is not None
@@ -148,7 +154,7 @@ def _indented(body: str) -> bool:
     second = body.lstrip(" \t")[:1]
     if second == "-":
         return _OPTION.match(body) is not None
-    if second == '"' or second == "'" or second == "{":
+    if second in {'"', "'", "{"}:
         return _object(body)
     return False
 

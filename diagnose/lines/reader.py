@@ -41,6 +41,8 @@ class LineReader:
         self._rank_of: dict[tuple[str, int], int] = {}
         self._booted: float | None = None
         self._last = KeptLine(0, b"")
+        # Kernel logs and records of schedulers do not quote samples or settings.
+        self._quotable = source.kind in {"job", "launcher"}
 
     def learn(self, block: bytes) -> None:
         """Look over the first block of the source before any of its lines is read."""
@@ -57,52 +59,47 @@ class LineReader:
         """The lines that `kept` holds."""
         self._last = kept
         text = decode(kept.raw)
+        head = Head()
         if self._export.may_be:
             rows = self._export.read(text)
             if rows is not None:
-                return [line for row in rows for line in self._lines(row, kept, 1)]
-        return self._lines((text, Head()), kept, 0)
+                return [line for row, known in rows for line in self._lines(row, known, kept, 1)]
+        return self._lines(text, head, kept, 0)
 
     def finish(self) -> list[Line]:
         """The lines whose rest never came."""
-        return [self._line(part, self._last) for part in self._unwrapper.flush()]
+        return [line for text, head in self._unwrapper.flush() for line in self._lines(text, head, self._last, 1)]
 
-    def _lines(self, part: Part, kept: KeptLine, depth: int) -> list[Line]:
-        text, head = part
+    def _lines(self, text: str, head: Head, kept: KeptLine, depth: int) -> list[Line]:
+        """The lines in `text`, at `depth` wrappers."""
         c = text[:1]
-        if depth < _MAX_DEPTH:
-            inner: list[Part] | None = None
-            if c == "{":
-                inner = self._unwrapper.json(text, head, kept.number)
-            elif c in _DIGITS and text.find(" std", 18, 40) > 0:
-                inner = self._unwrapper.cri(text, head, kept.number)
+        if c == "{" or (c in _DIGITS and text.find(" std", 18, 40) > 0):
+            inner = self._unwrapped(text, c, head, kept, depth)
             if inner is not None:
-                return [line for item in inner for line in self._lines(item, kept, depth + 1)]
-        return self._prefixed(text, head, kept, depth)
-
-    def _prefixed(self, text: str, head: Head, kept: KeptLine, depth: int) -> list[Line]:
-        """The line, or those of a JSON logger that stand behind prefixes."""
+                return [line for item, known in inner for line in self._lines(item, known, kept, depth + 1)]
         start = read_prefixes(text, head, self._known)
-        if start and depth < _MAX_DEPTH and text.startswith("{", start) and text.endswith("}"):
-            inner = self._unwrapper.json(text[start:], head, kept.number)
+        if start and text[start : start + 1] == "{" and text[-1] == "}":
+            inner = self._unwrapped(text[start:], "{", head, kept, depth)
             if inner is not None:
                 tag = text[:start]
-                return [self._line((tag + item, known), kept, start) for item, known in inner]
-        return [self._line((text, head), kept, start)]
+                return [self._line(tag + item, known, start, kept) for item, known in inner]
+        return [self._line(text, head, start, kept)]
 
-    def _line(self, part: Part, kept: KeptLine, start: int | None = None) -> Line:
-        text, head = part
-        if start is None:
-            start = read_prefixes(text, head, self._known)
-        body = text[start:]
+    def _unwrapped(self, text: str, c: str, head: Head, kept: KeptLine, depth: int) -> list[Part] | None:
+        if depth >= _MAX_DEPTH:
+            return None
+        if c == "{":
+            return self._unwrapper.json(text, head, kept.number)
+        return self._unwrapper.cri(text, head, kept.number)
+
+    def _line(self, text: str, head: Head, start: int, kept: KeptLine) -> Line:
+        body = text[start:] if start else text
         if head.place and "[repeated " in body:
             body = without_repeats(body)
         source = self._source
-        rank = source.rank if head.rank is None else head.rank
         stream = self._stream(head)
         if head.uptime is not None:
             self._boot_time(head, body)
-        quoted = self._quotes.read(body, stream, bare=head.stage == 0) if source.kind == "job" else False
         return Line(
             source,
             kept.number,
@@ -111,13 +108,13 @@ class LineReader:
             stream,
             head.time,
             head.uptime,
-            rank,
+            source.rank if head.rank is None else head.rank,
             source.local_rank if head.local_rank is None else head.local_rank,
             source.host if head.host is None else head.host,
             head.pid,
             head.gpu,
             head.level,
-            quoted,
+            self._quotable and self._quotes.read(body, stream, bare=head.stage == 0),
             kept.progress,
             kept.guarded,
         )

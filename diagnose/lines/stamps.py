@@ -76,7 +76,7 @@ def from_number(value: float) -> float | None:
 
 
 class Calendar:
-    """What year it is, as far as any input has said: shared by all readers of a job, so that one can tell the others."""
+    """What year it is, as far as any input has said; the readers of a job share one, so that each tells the others."""
 
     def __init__(self, year: int | None = None) -> None:
         self.year = year

@@ -21,7 +21,8 @@ _MPI = re.compile(
 _BRACKET_LABEL_FORM = re.compile(r"\[([0-9]{1,5})\](?:: ?| )")
 _LABEL = re.compile(r"([0-9]{1,5}): ")
 _RAY = re.compile(
-    r"\((?:([A-Za-z_][\w.<>:\[\]-]{0,80}) )?(?:rank=([0-9]{1,6}) )?pid=([\w.-]{1,40})(?:, ip=([0-9a-fA-F.:]{3,45}))?\) ?"
+    r"\((?:([A-Za-z_][\w.<>:\[\]-]{0,80}) )?(?:rank=([0-9]{1,6}) )?pid=([\w.-]{1,40})"
+    r"(?:, ip=([0-9a-fA-F.:]{3,45}))?\) ?"
     r"|\((raylet|autoscaler|gcs_server|dashboard)(?:, ip=([0-9a-fA-F.:]{3,45})| [+0-9hms]{2,12})?\) ?"
 )
 _REPEATED = re.compile(r" ?\[repeated [0-9]+x across (?:all workers|cluster)\].{0,200}$")
@@ -32,15 +33,16 @@ _STERN = re.compile(r"(?:[\w-]{1,63} )?([a-z0-9][a-z0-9.-]{1,80}) ([a-z][a-z0-9-
 _REPLICA = re.compile(r"([A-Za-z][\w.-]{0,63})/([0-9]{1,4}) ")
 _ADDRESS = re.compile(r"([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}): ")
 _TASK = re.compile(r"(?:task|rank) {1,6}([0-9]{1,6}) \| ")
+_DIGIT = re.compile(r"[0-9]")
 _WORD_RANK = re.compile(r"[Rr]ank ?([0-9]{1,6}) ?[:|] ")
 _BRACKET_HOST_PID = re.compile(rf"\[({HOST}):([0-9]{{2,7}})(?: ?:([0-9]{{1,4}})(:[0-9]{{1,8}})?)?\] ?")
 
-# Words with a digit before a colon that are no hosts: units of work, devices, programs.
+# Words with a digit before a colon that are no hosts: units of work, devices, programs, codes of errors.
 _NOT_HOSTS = re.compile(
     r"(?i:epoch|step|iter|layer|cuda|gpu|rank|block|stage|trial|fold|top|mlx|eth|enp|ens|eno|ib|nvme|sd|docker|veth|bond"
     r"|loss|acc|level|task|test|part|shard|batch|sample|worker_?|thread|cpu|node_?rank|nvidia|python|phase|module|dev"
     r"|line|col|run|seed|expert|head|bucket|group|version|v|r|l|p|h|sha|md|utf|int|fp|bf|float|hsn|bge|igb|usb|ata|pci)"
-    r"[_-]?[0-9x]+(?:[a-z][0-9]*)?\Z"
+    r"[_-]?[0-9x]+(?:[a-z][0-9]*)?\Z|[A-Z]{1,4}[0-9]{2,6}\Z"
 )
 _FILE_END = (
     ".py",
@@ -64,8 +66,8 @@ _FILE_END = (
 def looks_like_host(token: str) -> bool:
     """Whether a token has the shape of a machine's name: letters and a digit, and is no file, device or counter."""
     return (
-        any("0" <= c <= "9" for c in token)
-        and token[0].isalpha()
+        token[:1].isalpha()
+        and _DIGIT.search(token) is not None
         and not token.endswith(_FILE_END)
         and _NOT_HOSTS.match(token) is None
     )
@@ -219,6 +221,9 @@ def word(text: str, pos: int, head: Head, known: Prefixes, space: int) -> int:
 
     `space` is where the first word ends. Whether it is a prefix at all is decided by what follows and by repetition.
     """
+    if head.writer_rank is not None or head.writer_local is not None:
+        # A process was named already: what stands behind it is its own.
+        return -1
     last = text[space - 1]
     if last == ":":
         found = _HOST_COLON.match(text, pos)
@@ -242,6 +247,8 @@ def word(text: str, pos: int, head: Head, known: Prefixes, space: int) -> int:
         if found is None:
             return -1
         name = found.group(1)
+        if "." in name and not looks_like_host(name):
+            return -1
         rest = text[found.end() : found.end() + 160]
         if not known.proven(name + "|", rest, 2 if looks_like_host(name) else 6) or _table_row(rest):
             return -1
