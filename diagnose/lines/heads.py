@@ -84,6 +84,10 @@ class Head:
     writer_rank: int | None = None
     writer_local: int | None = None
     flow: str = ""
+    # The srun task, where that is all the line says; whether a rank tag names the writer; whether `place` is a process.
+    task: int | None = None
+    tagged: bool = False
+    process: bool = False
     # 0: nothing but writers yet; 1: a stamp was read; 2: a level or logger was read; 3: the message begins.
     stage: int = 0
 
@@ -129,6 +133,8 @@ class Prefixes:
         self._labels: dict[str, int] = {}
         self._label_rests: dict[str, str] = {}
         self.labelled: bool | None = None
+        # One torchrun per task: the labels count nodes, and its ranks tell so.
+        self.tasks_are_nodes = False
         self._label_lines = 0
         self._other_lines = 0
 

@@ -42,7 +42,10 @@ def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
         pos = end
         if head.stage == _MESSAGE:
             break
-    if known.labelled is None and head.writer_rank is None and text:
+    if head.task is not None:
+        if head.tagged and head.writer_rank != head.task:
+            known.tasks_are_nodes = True
+    elif known.labelled is None and text:
         known.unlabelled()
     return pos
 
@@ -178,6 +181,8 @@ def _word(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
             return end
     if "A" <= second <= "Z" and text.startswith(_LEVEL_HEADS, pos):
         return loggers.head_level(text, pos, head, clock)
+    if c == "t" and text.startswith("time=", pos):
+        return syslogs.logfmt(text, pos, head, clock)
     space = text.find(" ", pos, pos + 130)
     if space < 0:
         return -1
@@ -191,8 +196,6 @@ def _word(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
                 return end
         if colon != space - 1:
             return -1
-    elif c == "t" and text.startswith("time=", pos):
-        return syslogs.logfmt(text, pos, head, clock)
     elif text.startswith(_FACILITY_HEADS, pos):
         end = syslogs.facility(text, pos, head)
         if end > 0:

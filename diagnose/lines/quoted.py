@@ -127,7 +127,7 @@ def is_quoted(body: str) -> bool:
         return _DIRECTIVE.match(body) is not None
     if c in "FCHDSTI" and body.startswith(_ADVICE):
         return True
-    if c.isupper() and _VARIABLE.match(body):
+    if (c.isupper() or c in "ed") and _VARIABLE.match(body):
         return True
     head = body[:_KEY_WINDOW]
     if ":" in head or "|" in head:

@@ -18,6 +18,8 @@ _DIGITS = frozenset("0123456789")
 _MAX_DEPTH = 4
 _MAX_STREAMS = 100_000
 _LEARN_BYTES = 64 * 1024
+# Lines of a native stack, printed together with the tagged line before them.
+_NATIVE = ("frame #", "Exception raised from ")
 _RTC = "setting system clock to "
 
 
@@ -38,7 +40,7 @@ class LineReader:
         self._export = Export(self._clock)
         self._quotes = Quotes()
         self._streams: dict[tuple[int | None, int | None, str, str], str] = {}
-        self._rank_of: dict[tuple[str, int], int] = {}
+        self._shown: dict[tuple[str, int | None, int | None], tuple[int, ...]] = {}
         self._booted: float | None = None
         self._last = KeptLine(0, b"")
         # Kernel logs and records of schedulers do not quote samples or settings.
@@ -97,7 +99,7 @@ class LineReader:
         if head.place and "[repeated " in body:
             body = without_repeats(body)
         source = self._source
-        stream = self._stream(head)
+        stream = self._stream(head, body)
         if head.uptime is not None:
             self._boot_time(head, body)
         return Line(
@@ -119,17 +121,27 @@ class LineReader:
             kept.guarded,
         )
 
-    def _stream(self, head: Head) -> str:
-        """The name of the flow of lines that this line's writer makes."""
-        if head.writer_local is not None:
-            # torchrun's tee tags each line of a process, torch's hook only those of Python's tracebacks: the others
-            # belong to the rank that this local rank last showed.
-            seat = (head.place, head.writer_local)
-            if head.writer_rank is not None:
-                if len(self._rank_of) < _MAX_STREAMS:
-                    self._rank_of[seat] = head.writer_rank
-            else:
-                head.writer_rank = self._rank_of.get(seat)
+    def _stream(self, head: Head, body: str) -> str:
+        """The name of the flow of lines that this line's writer makes.
+
+        torch's hook tags the lines of Python's tracebacks, c10d the first line of a native stack. The other lines of
+        the same process belong to the rank that it showed last.
+        """
+        seat = (head.place, head.writer_local, head.task)
+        if head.tagged:
+            assert head.writer_rank is not None
+            shown = self._shown.get(seat)
+            if shown is None or shown != (head.writer_rank,):
+                if len(self._shown) >= _MAX_STREAMS:
+                    self._shown.clear()
+                self._shown[seat] = (head.writer_rank,) if shown is None else (head.writer_rank, *shown[:1])
+        elif self._shown and (head.writer_local is not None or head.process or body.startswith(_NATIVE)):
+            shown = self._shown.get(seat)
+            if shown is not None:
+                head.writer_rank = shown[0]
+                # A seat that showed two ranks is two processes: only the stream can be told, by what stands next.
+                if head.rank is None and (len(shown) == 1 or body.startswith(_NATIVE)):
+                    head.rank = shown[0]
         key = (head.writer_rank, head.writer_local, head.place, head.flow)
         stream = self._streams.get(key)
         if stream is None:

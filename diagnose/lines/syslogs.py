@@ -28,7 +28,7 @@ _FACILITY = re.compile(
     r" {0,2}(emerg|alert|crit|err|warn|notice|info|debug)(?:or|ing)? {0,8}: ?"
 )
 _PRI = re.compile(r"<([0-9]{1,3})>(?:1 (?:" + ISO + r"|-) (\S{1,255}) (\S{1,64}) (\S{1,128}) \S{1,64} )?")
-_STRUCTURED = re.compile(r"(?:-|(?:\[[^\]]{0,1000}\]){1,8})(?: |$)")
+_STRUCTURED = re.compile(r"(?:-|(?:\[[^\]]*\])+)(?: |$)")
 _LOGFMT = re.compile(r'time="?' + ISO + r'"? level=(\w{1,10}) ')
 _KNOWN_TAGS = (
     "kernel",

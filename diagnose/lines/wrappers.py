@@ -297,7 +297,7 @@ def _pairs(fields: Fields) -> str:
     """The scalars of a logger's record that are not its message, as ` key=value ...`."""
     out: list[str] = []
     for key, value in fields.items():
-        if key in _READ or isinstance(value, (list, bool)) or value is None:
+        if key in _READ or key == "text" or isinstance(value, (list, bool)) or value is None:
             continue
         inner = value.items() if isinstance(value, dict) else ((None, value),)
         for name, item in inner:

@@ -40,7 +40,7 @@ _BRACKET_HOST_PID = re.compile(rf"\[({HOST}):([0-9]{{2,7}})(?: ?:([0-9]{{1,4}})(
 # Words with a digit before a colon that are no hosts: units of work, devices, programs, codes of errors.
 _NOT_HOSTS = re.compile(
     r"(?i:epoch|step|iter|layer|cuda|gpu|rank|block|stage|trial|fold|top|mlx|eth|enp|ens|eno|ib|nvme|sd|docker|veth|bond"
-    r"|loss|acc|level|task|test|part|shard|batch|sample|worker_?|thread|cpu|node_?rank|nvidia|python|phase|module|dev"
+    r"|loss|acc|level|task|test|part|shard|batch|sample|thread|cpu|node_?rank|nvidia|python|phase|module|dev"
     r"|line|col|run|seed|expert|head|bucket|group|version|v|r|l|p|h|sha|md|utf|int|fp|bf|float|hsn|bge|igb|usb|ata|pci)"
     r"[_-]?[0-9x]+(?:[a-z][0-9]*)?\Z|[A-Z]{1,4}[0-9]{2,6}\Z"
 )
@@ -79,11 +79,11 @@ def rank_tag(text: str, pos: int, head: Head) -> int:
     if found is None or (text[pos + 1] == "R" and text[pos + 2] == "a"):
         return -1
     rank = int(found.group(1))
-    if head.rank is None or head.writer_rank is None:
-        head.rank = rank
+    head.rank = rank
     # Behind a logger's head it is part of the logger's format, which the lines of a traceback do not carry.
-    if head.stage < 2 and head.writer_rank is None:
+    if head.stage < 2:
         head.writer_rank = rank
+        head.tagged = True
     return found.end()
 
 
@@ -138,6 +138,7 @@ def ray_tag(text: str, pos: int, head: Head) -> int:
     if rank:
         head.rank = int(rank)
     head.at(f"{name or service or ''}:{pid or ''}@{ip or service_ip or ''}")
+    head.process = service is None
     if ip or service_ip:
         head.host = head.host or ip or service_ip
     return found.end()
@@ -160,13 +161,21 @@ def label(text: str, pos: int, head: Head, known: Prefixes) -> int:
         colon = text.find(":", pos, pos + 6)
         digits = text[pos:colon]
         if known.labelled and colon + 1 == len(text) and digits.isascii() and digits.isdigit():
-            head.rank = head.writer_rank = int(digits)
+            _task(int(digits), head, known)
             return len(text)
         return -1
     if not known.label(found.group(1), text[found.end() : found.end() + 160]):
         return -1
-    head.rank = head.writer_rank = int(found.group(1))
+    _task(int(found.group(1)), head, known)
     return found.end()
+
+
+def _task(number: int, head: Head, known: Prefixes) -> None:
+    head.task = number
+    if known.tasks_are_nodes:
+        head.at(f"task {number}")
+    else:
+        head.rank = head.writer_rank = number
 
 
 def bracket_label(text: str, pos: int, head: Head, known: Prefixes) -> int:
@@ -189,7 +198,7 @@ def host_process(text: str, pos: int, head: Head) -> int:
     if host.endswith(_FILE_END) or (head.stage and not looks_like_host(host)):
         return -1
     head.host, head.pid = host, pid_of(found.group(2))
-    if found.group(3) and not found.group(4) and " " not in found.group():
+    if found.group(3) and not found.group(4) and " :" not in found.group():
         head.local_rank = int(found.group(3))
     return found.end()
 
