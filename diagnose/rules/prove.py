@@ -137,6 +137,9 @@ def _repeat(low: int, high: Any, body: Any) -> list[Shape]:
         return [Shape(GAP, "") + shape + Shape(GAP, ways[0].sample * (least - _MAX_REPEAT)) for shape in exact]
     if most == least:
         return exact
+    # Too many ways to tell apart: said before they are built, as their product would not fit in memory.
+    if len(exact) * len(ways) * max(len(ways), 1) > _MAX_ALTERNATIVES * 8:
+        return [*exact[:1], Shape(GAP, exact[0].sample)]
     # More of the same: once more, or several times, of which only the first and the last are known.
     once = [shape + way for shape in exact for way in ways]
     several = [shape + Shape(GAP, "") + way for shape in once for way in ways] if most > least + 1 else []
