@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from diagnose.lines.patterns import Lazy
 
 # CSI, then OSC and the string controls with their terminators, then two-character escapes. An unterminated string
 # control loses only its introducer: what follows may be the line we are looking for.
-_ESCAPE = re.compile(
+_ESCAPE = Lazy(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1b\][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[PX^_][^\x1b\x9c]*(?:\x1b\\|\x9c)"
@@ -14,7 +14,7 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 # Colours whose ESC was lost on the way (copied from a web page, escaped by syslog as #033 or ^[).
-_BARE_COLOUR = re.compile(r"(?:#033|\^\[)?\[[0-9]{1,3}(?:;[0-9]{1,3}){0,4}m|(?:#033|\^\[)\[[0-9;]{0,12}[mK]")
+_BARE_COLOUR = Lazy(r"(?:#033|\^\[)?\[[0-9]{1,3}(?:;[0-9]{1,3}){0,4}m|(?:#033|\^\[)\[[0-9;]{0,12}[mK]")
 _RESETS = ("[0m", "[39m", "#033[", "^[[")
 
 # Removed: C0 but tab, DEL, C1, BOM and zero-width marks, direction overrides, lone surrogates.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import Clock
 
 _LEVELS = {
@@ -39,7 +40,7 @@ _MAX_RESTS = 64
 _MAX_PID = 1 << 22
 
 # What only a program's own output begins with: the text after a doubtful prefix (`12: `, `host: `) is one.
-_OUTPUT = re.compile(
+_OUTPUT = Lazy(
     r"\s{0,4}(?:Traceback \(most|File \"/|\[?20[0-9]{2}[-/][0-9]{2}[-/][0-9]{2}|:::MLLOG|\[[EWIF] [\w.]+:[0-9]"
     r"|\[[EWIF][0-9]{3,4} |[EWIF][0-9]{4} |\[rank|\[default|\[NeMo |\[(?:INFO|WARN|ERROR|CRITICAL|DEBUG)"
     r"|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)[: ]|[\w.-]{1,64}:[0-9]+:[0-9]+ \[[0-9]+\] |terminate called|Fatal Python"
@@ -48,7 +49,7 @@ _OUTPUT = re.compile(
 
 
 # The stamp of the kernel: seconds since boot, with the caller where it is asked for.
-UPTIME = re.compile(r"\[ {0,8}([0-9]{1,9}\.[0-9]{6})\](?:\[ {0,6}[TC][0-9]{1,8}\]| \[ {0,6}[TC][0-9]{1,8}\])?:? ?")
+UPTIME = Lazy(r"\[ {0,8}([0-9]{1,9}\.[0-9]{6})\](?:\[ {0,6}[TC][0-9]{1,8}\]| \[ {0,6}[TC][0-9]{1,8}\])?:? ?")
 
 
 def level_of(word: str) -> str | None:

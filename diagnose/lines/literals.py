@@ -13,6 +13,4 @@ from diagnose.lines.progress import progress_literals
 
 def guard_keywords() -> tuple[str, ...]:
     """All literals of this package for the guard, each once, in a fixed order."""
-    return tuple(
-        dict.fromkeys((*guard_openers(), *progress_literals(), *attempt_literals(), *inventory_literals()))
-    )
+    return tuple(dict.fromkeys((*guard_openers(), *progress_literals(), *attempt_literals(), *inventory_literals())))

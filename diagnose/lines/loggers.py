@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 
 from diagnose.lines.heads import UPTIME, Head, clock_groups, level_of, past_separator, pid_of, stamped
-from diagnose.lines.stamps import ISO, LOCALE, Clock, from_number
+from diagnose.lines.patterns import Lazy
+from diagnose.lines.stamps import ISO, LOCALE, WEEKDAYS, Clock, from_number
 from diagnose.lines.syslogs import tag
 from diagnose.lines.writers import HOST, looks_like_host
 
@@ -18,79 +19,78 @@ _WORDS = (
 )
 LEVEL = rf"(?P<level>{_WORDS})"
 
-_ISO = re.compile(ISO)
-_ISO_BRACKET = re.compile(rf"\[{ISO}(?P<more>[^\]\[]{{0,100}})\]:?")
-_LOCALE_BRACKET = re.compile(rf"\[{LOCALE}\]:?")
-_US_DATE = re.compile(
-    r"([0-9]{2})[/-]([0-9]{2})(?:[/-]([0-9]{4}))? ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?"
-)
-_US_BRACKET = re.compile(
+_ISO = Lazy(ISO)
+_ISO_BRACKET = Lazy(rf"\[{ISO}(?P<more>[^\]\[]{{0,100}})\]:?")
+_LOCALE_BRACKET = Lazy(rf"\[{LOCALE}\]:?")
+_US_DATE = Lazy(r"([0-9]{2})[/-]([0-9]{2})(?:[/-]([0-9]{4}))? ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?")
+_US_BRACKET = Lazy(
     r"\[([0-9]{2})/([0-9]{2})(?:/([0-9]{4}))?[ -]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?"
     r"(?: ([\w. -]{1,60}))?\]:?"
 )
-_CLOCK = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?[ \t|]")
-_CLOCK_BRACKET = re.compile(r"\[([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?\]:?")
-_EPOCH = re.compile(r"(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)[ \t]")
-_EPOCH_BRACKET = re.compile(r"\[(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)\]:?")
-_GLOG = re.compile(
+_CLOCK = Lazy(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?[ \t|]")
+_CLOCK_BRACKET = Lazy(r"\[([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,9}))?\]:?")
+_EPOCH = Lazy(r"(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)[ \t]")
+_EPOCH_BRACKET = Lazy(r"\[(1[0-9]{9}(?:\.[0-9]{1,9}|[0-9]{3}|[0-9]{6}|[0-9]{9})?)\]:?")
+_GLOG = Lazy(
     r"([IWEFCDV])(?:([0-9]{4})([0-9]{2})([0-9]{2})|([0-9]{2})([0-9]{2})) ([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:\.([0-9]{1,9}))? (?: {0,10}([0-9]{1,20}) )?[^\]\s:]{1,250}:[0-9]{1,6}\] ?"
 )
-_C10D = re.compile(
+_C10D = Lazy(
     r"\[([IWEFCDV])(?:([0-9]{1,2})([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?)?"
     r" (?:[^\s\]:]{1,250}:[0-9]{1,6})?\] ?"
 )
-_GROUP_RANK = re.compile(r"\[Rank ([0-9]{1,6})\]")
-_NCCL = re.compile(rf"({HOST}):([0-9]{{1,8}})(?::([0-9]{{1,8}}))? \[([0-9]{{1,3}})\] (?:\[?{ISO}\]? )?")
-_NCCL_LEVEL = re.compile(r"(?:[\w./-]{1,200}:[0-9]{1,6} )?(?:NCCL|RCCL) (INFO|WARN|ERROR|TRACE|VERSION|ABORT)\b")
-_NEMO = re.compile(rf"\[NeMo ([A-Z]) {ISO}(?: rank_?([0-9]{{1,6}}))? [^\]]{{1,200}}\] ?")
-_HF = re.compile(rf"\[{LEVEL}\|(?:{ISO}|[\w./-]{{1,120}}:[0-9]{{1,6}})\] ?(?:[\w.]{{1,120}}:[0-9]{{1,6}} >> )?")
-_LEVEL_BRACKET = re.compile(rf"\[ {{0,8}}{LEVEL} {{0,8}}(?::[\w.-]{{1,60}})?\]:? ?(?:- )?")
+_GROUP_RANK = Lazy(r"\[Rank ([0-9]{1,6})\]")
+_NCCL = Lazy(rf"({HOST}):([0-9]{{1,8}})(?::([0-9]{{1,8}}))? \[([0-9]{{1,3}})\] (?:\[?{ISO}\]? )?")
+_NCCL_LEVEL = Lazy(r"(?:[\w./-]{1,200}:[0-9]{1,6} )?(?:NCCL|RCCL) (INFO|WARN|ERROR|TRACE|VERSION|ABORT)\b")
+_NEMO = Lazy(rf"\[NeMo ([A-Z]) {ISO}(?: rank_?([0-9]{{1,6}}))? [^\]]{{1,200}}\] ?")
+_HF = Lazy(rf"\[{LEVEL}\|(?:{ISO}|[\w./-]{{1,120}}:[0-9]{{1,6}})\] ?(?:[\w.]{{1,120}}:[0-9]{{1,6}} >> )?")
+_LEVEL_BRACKET = Lazy(rf"\[ {{0,8}}{LEVEL} {{0,8}}(?::[\w.-]{{1,60}})?\]:? ?(?:- )?")
 # Hydra: `[stamp][name][INFO] - `.
-_HYDRA = re.compile(rf"\[[\w.-]{{1,100}}\]\[{LEVEL}\] (?:- )?")
-_LETTER_BRACKET = re.compile(r"\[([DIWEFC])\] ")
-_NAME_BRACKET = re.compile(r"\[([A-Za-z][\w.-]{0,40})\] ?")
-_PLACE_BRACKET = re.compile(r"\[[\w./<>-]{1,160}(?::[0-9]{1,6}|:[\w<>]{1,80})[^\]\[]{0,80}\]:? ?(?:- )?")
-_LOGGER_BRACKET = re.compile(r"\[[a-z_][\w.]{0,80}\] ")
-_ASCEND = re.compile(
+_HYDRA = Lazy(rf"\[[\w.-]{{1,100}}\]\[{LEVEL}\] (?:- )?")
+_LETTER_BRACKET = Lazy(r"\[([DIWEFC])\] ")
+_NAME_BRACKET = Lazy(r"\[([A-Za-z][\w.-]{0,40})\] ?")
+_PLACE_BRACKET = Lazy(r"\[[\w./<>-]{1,160}(?::[0-9]{1,6}|:[\w<>]{1,80})[^\]\[]{0,80}\]:? ?(?:- )?")
+_LOGGER_BRACKET = Lazy(r"\[[a-z_][\w.]{0,80}\] ")
+_ASCEND = Lazy(
     rf"\[{LEVEL}\] ?(?:[A-Z_]{{1,20}} ?)?\(([0-9]{{1,8}}),[^)]{{1,60}}\):"
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.([0-9]{3})(?:\.[0-9]{3})?)? ?"
     r"(?:\[[^\]\s]{1,200}\] ?)?"
 )
-_ROOT = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.-]{0,120}(?::[\w<>]{1,60})?):")
-_HEAD_LEVEL = re.compile(
+_ROOT = Lazy(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.-]{0,120}(?::[\w<>]{1,60})?):")
+_HEAD_LEVEL = Lazy(
     r"(?:LAUNCH )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) {1,5}(?:([0-9]{2})-([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})"
     rf"(?:[.,]([0-9]{{1,9}}))?|{ISO}) (?:\[[\w./<>-]{{1,120}}:[0-9]{{1,6}}\] |[\w./<>-]{{1,120}}:[0-9]{{1,6}}\] ?)?"
 )
-_PEEK = re.compile(r"(DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL|FATAL)(?::| - | {1,5}\[)")
-_DASH = re.compile(rf"- (?:[\w.:/<>\[\] -]{{1,100}}? - )?{LEVEL} {{0,6}}(?:- |: ?)")
-_DASH_PLACE = re.compile(r"- [\w./<>-]{1,100}:[0-9]{1,6} - ")
-_DASH_LEVEL = re.compile(rf"- {LEVEL} {{1,6}}")
-_PIPE = re.compile(rf"\| ?{LEVEL} {{0,8}}\| ?(?:[\w.<>:/-]{{1,160}}(?: - | ?\| ))?")
-_TF = re.compile(r": ([DIWEFC]) (?:[^\s\]]{1,200}:[0-9]{1,6}\] ?)")
+_PEEK = Lazy(r"(DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL|FATAL)(?::| - | {1,5}\[)")
+_DASH = Lazy(rf"- (?:[\w.:/<>\[\] -]{{1,100}}? - )?{LEVEL} {{0,6}}(?:- |: ?)")
+_DASH_PLACE = Lazy(r"- [\w./<>-]{1,100}:[0-9]{1,6} - ")
+_DASH_LEVEL = Lazy(rf"- {LEVEL} {{1,6}}")
+_PIPE = Lazy(rf"\| ?{LEVEL} {{0,8}}\| ?(?:[\w.<>:/-]{{1,160}}(?: - | ?\| ))?")
+_TF = Lazy(r": ([DIWEFC]) (?:[^\s\]]{1,200}:[0-9]{1,6}\] ?)")
 _UPPER = r"DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|ERR|CRITICAL|FATAL|SEVERE|TRACE|SUCCESS|EXCEPTION"
-_WORD = re.compile(
+_WORD = Lazy(
     rf"(?P<level>{_UPPER})(?:(?::|\]| -) ?|(?P<gap>[ \t]{{1,6}})|$)"
     r"|(?P<lower>debug|info|notice|warning|warn|error|critical|fatal): "
 )
 # `Error: ...` and `Fatal Python error: ...` are the message itself.
-_TITLE = re.compile(r"(Debug|Info|Warning|Error|Critical|Fatal)(?: error)?: ")
-_LETTER = re.compile(r"([DIWEFC]) ")
-_CODE = re.compile(
+_TITLE = Lazy(r"(Debug|Info|Warning|Error|Critical|Fatal)(?: error)?: ")
+_LETTER = Lazy(r"([DIWEFC]) ")
+_CODE = Lazy(
     r"(?:(?:\w{1,20}=\S{1,64} ){1,6})?[\w./<>-]{1,160}(?::[0-9]{1,6}|, line [0-9]{1,6},)(?: in [\w<>.]{1,80})?"
     r"(?: --| -|:|\]) ?"
 )
-_PAIRS = re.compile(r"(?:\w{1,20}=[^\s\"]{1,64} ){1,6}(?:-- |- )?")
-_PAIR = re.compile(r"\b(rank|global_rank|local_rank|host|hostname|pid)=([^\s,]{1,64})")
-_DOTTED = re.compile(
+_PAIRS = Lazy(r"(?:\w{1,20}=[^\s\"]{1,64} ){1,6}(?:-- |- )?")
+_PAIR = Lazy(r"\b(rank|global_rank|local_rank|host|hostname|pid)=([^\s,]{1,64})")
+_DOTTED = Lazy(
     r"(?:[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,8}\.[a-z_]\w{0,60}|__main__|root)(?::[0-9]{1,6})?(?:: | - )"
 )
-_NAME_LEVEL = re.compile(
-    r"[\w.:/<>-]{1,100} (?:- )?(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)(?: - |: | )"
-)
-_NAME_BRACKET_LEVEL = re.compile(rf"[\w.]{{1,100}}: \[{LEVEL}\] ")
-_FIELDS = re.compile(r"([a-z0-9][\w.-]{0,100})\t([\w.-]{1,60})\t")
-_MLLOG = re.compile(r'"time_ms": ?([0-9]{12,14})')
+_NAME_LEVEL = Lazy(r"[\w.:/<>-]{1,100} (?:- )?(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)(?: - |: | )")
+_NAME_BRACKET_LEVEL = Lazy(rf"[\w.]{{1,100}}: \[{LEVEL}\] ")
+_FIELDS = Lazy(r"([a-z0-9][\w.-]{0,100})\t([\w.-]{1,60})\t")
+_MLLOG = Lazy(r'"time_ms": ?([0-9]{12,14})')
+_LETTERS = frozenset("IWEFCDV")
+# What names of levels begin with, and the blanks some loggers pad them with.
+_INITIALS = frozenset("DINWECFSTdinwecf ")
 # Brackets that say something themselves.
 _MEANT = ("[rank", "[Rank", "[RANK", "[PG", "[notice", "[after", "[before")
 
@@ -202,7 +202,9 @@ def _more(more: str, head: Head) -> None:
 
 def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
     """Brackets that begin with a letter or blanks: c10d and NeMo heads, levels, places in the code, logger names."""
-    found = _C10D.match(text, pos)
+    c = text[pos + 1]
+    second = text[pos + 2 : pos + 3]
+    found = _C10D.match(text, pos) if c in _LETTERS and (second == " " or second.isdigit()) else None
     if found and (found.group(2) or ":" in found.group()):
         head.level = level_of(found.group(1))
         if found.group(2):
@@ -229,7 +231,7 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
             head.rank = int(found.group(6))
         head.stage = 3
         return found.end()
-    found = _LEVEL_BRACKET.match(text, pos)
+    found = _LEVEL_BRACKET.match(text, pos) if c in _INITIALS else None
     if found:
         end = found.end()
         head.level = level_of(found.group("level"))
@@ -241,14 +243,15 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
                 stamped(head, clock.iso(ascend.group(3), ascend.group(4), ascend.group(5), None))
                 return ascend.end()
         return end
-    found = _HF.match(text, pos)
+    bar = text.find("|", pos, pos + 12)
+    found = _HF.match(text, pos) if bar > 0 else None
     if found:
         if found.group(2):
             stamped(head, clock.iso(found.group(2), found.group(3), found.group(4), found.group(5)))
         head.level = level_of(found.group("level"))
         head.stage = 2
         return found.end()
-    found = _LOCALE_BRACKET.match(text, pos)
+    found = _LOCALE_BRACKET.match(text, pos) if text[pos + 1 : pos + 4] in WEEKDAYS else None
     if found:
         time = clock.locale(found)
         if time is None:
@@ -256,10 +259,10 @@ def bracket_word(text: str, pos: int, head: Head, clock: Clock) -> int:
         stamped(head, time)
         return past_separator(text, found.end())
     if head.stage:
-        found = _HYDRA.match(text, pos) if head.stage == 1 else None
+        found = _HYDRA.match(text, pos) if head.stage == 1 and text.find("][", pos, pos + 110) > 0 else None
         if found:
             return _levelled(found, text, head)
-        found = _LETTER_BRACKET.match(text, pos)
+        found = _LETTER_BRACKET.match(text, pos) if second == "]" else None
         if found:
             head.level = level_of(found.group(1))
             head.stage = 2

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator
 
 from diagnose.errors import LimitExceeded, SourceError
+from diagnose.lines.patterns import Lazy
 from diagnose.models import LogSource
 from diagnose.settings import Limits
 
@@ -26,23 +27,23 @@ _MONTHS = {
         (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"), start=1
     )
 }
-_DATED = re.compile(
+_DATED = Lazy(
     rb"(?:^|[^0-9])([12][0-9]{3})[-/]([0-9]{2})[-/]([0-9]{2})[ T_:-]{1,3}([0-9]{2}):([0-9]{2}):([0-9]{2})"
     rb"(?:[.,]([0-9]{1,9}))?"
 )
-_SYSLOG = re.compile(
+_SYSLOG = Lazy(
     rb"(?:^|[^A-Za-z])(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}([0-9]{1,2})"
     rb" ([0-9]{2}):([0-9]{2}):([0-9]{2})"
 )
-_EPOCH = re.compile(rb"^[\[\"]?(1[0-9]{9})(?:\.?([0-9]{3,9}))?[\]\",\s]")
-_UPTIME = re.compile(rb"^(?:<[0-9]{1,3}>)?\[ {0,8}([0-9]{1,9})\.([0-9]{6})\]")
-_FIELD = re.compile(
+_EPOCH = Lazy(rb"^[\[\"]?(1[0-9]{9})(?:\.?([0-9]{3,9}))?[\]\",\s]")
+_UPTIME = Lazy(rb"^(?:<[0-9]{1,3}>)?\[ {0,8}([0-9]{1,9})\.([0-9]{6})\]")
+_FIELD = Lazy(
     rb'"(?:time|ts|timestamp|@timestamp|asctime|__REALTIME_TIMESTAMP|_SOURCE_REALTIME_TIMESTAMP|datetime)": ?"?'
     rb"([12][0-9:.T /-]{9,30})"
 )
 _MARKS = b"0123456789"
 _NOT_DIGITS = bytes(c for c in range(256) if c not in _MARKS)
-_TABLE_HEADER = re.compile(rb'^#|^[^0-9]{0,40}\b(?:timestamp|time|date|tsns)\b"?,', re.IGNORECASE)
+_TABLE_HEADER = Lazy(rb'^#|^[^0-9]{0,40}\b(?:timestamp|time|date|tsns)\b"?,', re.IGNORECASE)
 
 
 class Restored:

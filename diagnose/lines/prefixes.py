@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from diagnose.lines import loggers, syslogs, writers
 from diagnose.lines.heads import Head, Prefixes
-from diagnose.lines.stamps import MONTHS
+from diagnose.lines.stamps import MONTHS, WEEKDAYS
 
 MAX_PREFIXES = 8
 _MESSAGE = 3
@@ -16,7 +16,6 @@ _MAX_BLANKS = 9
 # srun pads the labels of a job to one width.
 _MAX_PADDING = 4
 _PARTS = frozenset("[-|:>")
-_WEEKDAYS = frozenset(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
 _DIGITS = frozenset("0123456789")
 _LEVEL_HEADS = ("INFO", "WARN", "ERROR", "DEBUG", "CRITICAL", "FATAL", "NOTICE", "LAUNCH")
 _FACILITY_HEADS = ("kern ", "kern:", "user ", "user:", "daemon", "syslog", "auth", "local", "cron", "mail", "lpr")
@@ -175,7 +174,7 @@ def _word(text: str, pos: int, c: str, head: Head, known: Prefixes) -> int:
         if end > 0:
             return end
     three = text[pos : pos + 3]
-    if three in MONTHS or three in _WEEKDAYS:
+    if three in MONTHS or three in WEEKDAYS:
         end = syslogs.syslog(text, pos, head, clock)
         if end > 0:
             return end

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from diagnose.lines.patterns import Lazy
+
 _MAX_OPEN = 200
 _KEY_WINDOW = 100
 
@@ -16,44 +18,44 @@ _SAMPLE_KEYS = (
     r"|generated(?:[ _]text)?|model[ _]output"
 )
 # `target   | text`, `doc 12 prediction: text`.
-_SAMPLE = re.compile(
+_SAMPLE = Lazy(
     r"[>*\s-]{0,2}(?:(?:doc|sample|example|item|idx|id|case|row|question|instance|query)[ _#=\[]{0,2}[0-9]{0,9}"
     r"[\]:., -]{0,4})?(?:" + _SAMPLE_KEYS + r")\s{0,12}[|:]\s{0,4}\S",
     re.IGNORECASE,
 )
 _SAMPLE_WORDS = ("arget", "redict", "pred", "ruth", "gold", "ypothes", "ompletion", "eference", "enerated", "output")
-_SAMPLE_FIELD = re.compile(
+_SAMPLE_FIELD = Lazy(
     r"\s{0,12}\{?\s?[\"'](?:" + _SAMPLE_KEYS + r"|labels?|answers?|prompts?|questions?|instruction|input|output|text"
     r"|content|doc|chosen|rejected|choices|messages|resps|query)[\"']:\s?[\"'\[{]",
     re.IGNORECASE,
 )
-_SAMPLE_OBJECT = re.compile(
+_SAMPLE_OBJECT = Lazy(
     r"[{,]\s?\"(?:prompt|completion|target|prediction|instruction|question|answer|messages|chosen|rejected|text)\":\s?"
     r"[\"\[{]"
 )
-_FAILURE_FIELD = re.compile(r"[\"'](?:error|errors|exception|traceback|py_callstack|exit_?code|stack_trace)[\"']:")
+_FAILURE_FIELD = Lazy(r"[\"'](?:error|errors|exception|traceback|py_callstack|exit_?code|stack_trace)[\"']:")
 
-_TRACE = re.compile(r"\+{1,4} [A-Za-z_./'\"\[(\\$:{~]")
-_PROMPT = re.compile(r"\$ [A-Za-z./]|[\w.-]{1,32}@[\w.-]{1,64}:[^\s#$]{0,80}[#$] ?")
-_DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|!/)")
-_COMMAND = re.compile(
+_TRACE = Lazy(r"\+{1,4} [A-Za-z_./'\"\[(\\$:{~]")
+_PROMPT = Lazy(r"\$ [A-Za-z./]|[\w.-]{1,32}@[\w.-]{1,64}:[^\s#$]{0,80}[#$] ?")
+_DIRECTIVE = Lazy(r"#(?:SBATCH|PBS|BSUB|!/)")
+_COMMAND = Lazy(
     r"(?:run sh|[Cc]ommand(?: ?[Ll]ine)?|cmd|CMD|Running command|Executing(?: command)?"
     r"|Launch(?:ing)? command) ?[:=] ?\S"
 )
-_OPTION = re.compile(r"\s{2,12}--?[A-Za-z][\w-]{0,60}(?:[ ,=]|$)")
-_USAGE = re.compile(r"usage: \S")
-_DOTTED = re.compile(r"\s{0,4}[\w.-]{1,80} \.{2,80} \S")
-_SETTINGS = re.compile(
+_OPTION = Lazy(r"\s{2,12}--?[A-Za-z][\w-]{0,60}(?:[ ,=]|$)")
+_USAGE = Lazy(r"usage: \S")
+_DOTTED = Lazy(r"\s{0,4}[\w.-]{1,80} \.{2,80} \S")
+_SETTINGS = Lazy(
     r"(?:[\w ]{1,40}[:=]? ?)?[\w.]{0,60}(?:Namespace|Arguments|Args|Config|Configuration|Options|Settings)\(\w{1,60}="
     r"|(?:[\w ]{1,40} )?(?:arguments|args|config|configuration|hparams|hyper-?parameters|options|settings)"
     r" ?[:=] ?(?:[{\[(]|Namespace)",
     re.IGNORECASE,
 )
 _SETTING_WORDS = ("rguments", "rgs", "onfig", "Namespace", "hparams", "ptions", "ettings", "yper")
-_FIELD = re.compile(r"\s{1,12}\"[\w./ -]{1,80}\": (?:[0-9.eE+-]{1,24}|true|false|null|\"[^\"]{0,200}\"|[\[{]),?\Z")
-_MAPPING = re.compile(r"\s{0,8}\{?\s?'[\w.-]{1,80}': ")
+_FIELD = Lazy(r"\s{1,12}\"[\w./ -]{1,80}\": (?:[0-9.eE+-]{1,24}|true|false|null|\"[^\"]{0,200}\"|[\[{]),?\Z")
+_MAPPING = Lazy(r"\s{0,8}\{?\s?'[\w.-]{1,80}': ")
 _MEASURED = ("loss", "epoch", "rror", "xception", "grad_norm", "train_", "eval_", "step", "exit")
-_VARIABLE = re.compile(r"(?:export |declare -x )?[A-Z][A-Z0-9_]{2,60}=")
+_VARIABLE = Lazy(r"(?:export |declare -x )?[A-Z][A-Z0-9_]{2,60}=")
 _ADVICE = (
     "For debugging consider passing ",
     "Compile with `TORCH_USE_CUDA_DSA`",

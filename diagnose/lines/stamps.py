@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 
+from diagnose.lines.patterns import Lazy
+
 ISO = (
     r"([0-9]{4}[-/][0-9]{2}[-/][0-9]{2}(?:[ T_:-]| {2,3})[0-9]{2}:[0-9]{2}):([0-9]{2})"
     r"(?:[.,:]([0-9]{1,9}))?(?: ?(Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2})\b)?"
 )
 DAYS = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+WEEKDAYS = frozenset(("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
 MONTHS = {
     name: number
     for number, name in enumerate(
@@ -27,7 +30,7 @@ LOCALE = (
 )
 SYSLOG = rf"{_MONTH}\s{{1,2}}([0-9]{{1,2}})\s(?:([0-9]{{4}})\s)?{_CLOCK}"
 
-_YEAR = re.compile(rb"(?:\b|_)((?:20[0-4][0-9]))[-/](?:0[1-9]|1[0-2])[-/][0-3][0-9]|:[0-9]{2} (20[0-4][0-9])\b")
+_YEAR = Lazy(rb"(?:\b|_)((?:20[0-4][0-9]))[-/](?:0[1-9]|1[0-2])[-/][0-3][0-9]|:[0-9]{2} (20[0-4][0-9])\b")
 _DAY_SECONDS = 86_400
 _HALF_YEAR = 183 * _DAY_SECONDS
 # Where no input says the year: a leap year that nobody takes for the true one.

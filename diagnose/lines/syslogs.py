@@ -5,8 +5,6 @@ In: a line and where to look. Out: where the head ends, or -1; what it says goes
 
 from __future__ import annotations
 
-import re
-
 from diagnose.lines.heads import (
     UPTIME,
     Head,
@@ -17,19 +15,20 @@ from diagnose.lines.heads import (
     pid_of,
     stamped,
 )
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import ISO, LOCALE, MONTHS, SYSLOG, Clock
 from diagnose.lines.writers import HOST
 
-_LOCALE = re.compile(LOCALE)
-_SYSLOG = re.compile(SYSLOG + r":?")
-_TAG = re.compile(rf"({HOST}|[0-9.]{{7,15}}) ([\w./@:-]{{1,64}}?)(?:\[([0-9]{{1,8}})\])?: ?")
-_FACILITY = re.compile(
+_LOCALE = Lazy(LOCALE)
+_SYSLOG = Lazy(SYSLOG + r":?")
+_TAG = Lazy(rf"({HOST}|[0-9.]{{7,15}}) ([\w./@:-]{{1,64}}?)(?:\[([0-9]{{1,8}})\])?: ?")
+_FACILITY = Lazy(
     r"(?:kern|user|daemon|syslog|auth|authpriv|mail|cron|local[0-7]|lpr) {0,8}:"
     r" {0,2}(emerg|alert|crit|err|warn|notice|info|debug)(?:or|ing)? {0,8}: ?"
 )
-_PRI = re.compile(r"<([0-9]{1,3})>(?:1 (?:" + ISO + r"|-) (\S{1,255}) (\S{1,64}) (\S{1,128}) \S{1,64} )?")
-_STRUCTURED = re.compile(r"(?:-|(?:\[[^\]]*\])+)(?: |$)")
-_LOGFMT = re.compile(r'time="?' + ISO + r'"? level=(\w{1,10}) ')
+_PRI = Lazy(r"<([0-9]{1,3})>(?:1 (?:" + ISO + r"|-) (\S{1,255}) (\S{1,64}) (\S{1,128}) \S{1,64} )?")
+_STRUCTURED = Lazy(r"(?:-|(?:\[[^\]]*\])+)(?: |$)")
+_LOGFMT = Lazy(r'time="?' + ISO + r'"? level=(\w{1,10}) ')
 _KNOWN_TAGS = (
     "kernel",
     "systemd",

@@ -6,14 +6,14 @@ In: lines of one source. Out: the program's own lines with a `Head`; None where 
 from __future__ import annotations
 
 import csv
-import re
 
 from diagnose.lines.ansi import clean
 from diagnose.lines.heads import Head, level_of
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import ISO, Clock, from_number
 from diagnose.lines.wrappers import Part, split
 
-_ISO = re.compile(ISO)
+_ISO = Lazy(ISO)
 _TIMES = ("timestamp", "@timestamp", "time", "date", "datetime", "ts", "tsns", "_time")
 _MESSAGES = ("message", "@message", "line", "log", "msg", "content", "_raw", "body", "textpayload")
 _HOSTS = ("host", "hostname", "node", "pod", "instance", "@logstream", "logstreamname")

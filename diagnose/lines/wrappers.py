@@ -7,19 +7,19 @@ where there is no wrapper. Parts of one long line are held back until the last o
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 
 from diagnose.lines.ansi import clean
 from diagnose.lines.heads import Head, level_of, level_of_number, pid_of
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import ISO, Clock, from_number
 
 # One line of a wrapper as its text and what is known of it.
 Part = tuple[str, Head]
 Fields = dict[str, object]
 
-_CRI = re.compile(rf"{ISO} (stdout|stderr) ([FP])(?: |$)")
-_ISO = re.compile(ISO)
+_CRI = Lazy(rf"{ISO} (stdout|stderr) ([FP])(?: |$)")
+_ISO = Lazy(ISO)
 _DOCKER_KEYS = frozenset(("log", "stream", "time", "attrs"))
 # Docker cuts lines at 16 KiB; a shorter record without a line feed is the last of a file, or the file is another's.
 _DOCKER_CHUNK = 16_000

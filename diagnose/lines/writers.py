@@ -5,40 +5,39 @@ In: a line and where to look. Out: where the prefix ends, or -1; what it says go
 
 from __future__ import annotations
 
-import re
-
 from diagnose.lines.heads import Head, Prefixes, pid_of
+from diagnose.lines.patterns import Lazy
 
 HOST = r"[A-Za-z0-9](?:[\w.-]{0,62}[A-Za-z0-9])?"
-_RANK = re.compile(r"\[[Rr]ank[ _:=]{0,2}([0-9]{1,6})(?: ?/ ?[0-9]{1,6})?\](?:: ?| )")
-_RANK_COUNTED = re.compile(r"\[RANK[ _:=]{0,2}([0-9]{1,6})(?: ?/ ?[0-9]{1,6})?\](?:: ?| )")
-_ROLE = re.compile(r"\[(default|trainer|worker|actor|learner|local_rank|gpu|proc)_?([0-9]{1,4})\]: ?")
-_ROLE_RANK = re.compile(r"\[[A-Za-z_][\w-]{0,40}?([0-9]{1,4})\|rank_?([0-9]{1,6})\]:? ?")
-_POD = re.compile(r"\[pod/([\w.-]{1,253})/([\w.-]{1,63})\] ?")
-_MPI = re.compile(
+_RANK = Lazy(r"\[[Rr]ank[ _:=]{0,2}([0-9]{1,6})(?: ?/ ?[0-9]{1,6})?\](?:: ?| )")
+_RANK_COUNTED = Lazy(r"\[RANK[ _:=]{0,2}([0-9]{1,6})(?: ?/ ?[0-9]{1,6})?\](?:: ?| )")
+_ROLE = Lazy(r"\[(default|trainer|worker|actor|learner|local_rank|gpu|proc)_?([0-9]{1,4})\]: ?")
+_ROLE_RANK = Lazy(r"\[[A-Za-z_][\w-]{0,40}?([0-9]{1,4})\|rank_?([0-9]{1,6})\]:? ?")
+_POD = Lazy(r"\[pod/([\w.-]{1,253})/([\w.-]{1,63})\] ?")
+_MPI = Lazy(
     r"\[(?:[\w.@-]{1,80}@)?(?:[0-9]{1,6},)?(?:mpirank:)?([0-9]{1,6})(?:,([\w.-]{1,63}))?\]<(stdout|stderr|stddiag)>: ?"
 )
-_BRACKET_LABEL_FORM = re.compile(r"\[([0-9]{1,5})\](?:: ?| )")
-_LABEL = re.compile(r"([0-9]{1,5}): ")
-_RAY = re.compile(
+_BRACKET_LABEL_FORM = Lazy(r"\[([0-9]{1,5})\](?:: ?| )")
+_LABEL = Lazy(r"([0-9]{1,5}): ")
+_RAY = Lazy(
     r"\((?:([A-Za-z_][\w.<>:\[\]-]{0,80}) )?(?:rank=([0-9]{1,6}) )?pid=([\w.-]{1,40})"
     r"(?:, ip=([0-9a-fA-F.:]{3,45}))?\) ?"
     r"|\((raylet|autoscaler|gcs_server|dashboard)(?:, ip=([0-9a-fA-F.:]{3,45})| [+0-9hms]{2,12})?\) ?"
 )
-_REPEATED = re.compile(r" ?\[repeated [0-9]+x across (?:all workers|cluster)\].{0,200}$")
-_HOST_COLON = re.compile(rf"({HOST}): ")
-_HOST_TASK = re.compile(rf"({HOST})\[([0-9]{{1,4}})\]: ")
-_SERVICE = re.compile(r"([A-Za-z0-9][\w.-]{0,80}?) {0,20}\| ?")
-_STERN = re.compile(r"(?:[\w-]{1,63} )?([a-z0-9][a-z0-9.-]{1,80}) ([a-z][a-z0-9-]{0,40}) (?:\| )?")
-_REPLICA = re.compile(r"([A-Za-z][\w.-]{0,63})/([0-9]{1,4}) ")
-_ADDRESS = re.compile(r"([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}): ")
-_TASK = re.compile(r"(?:task|rank) {1,6}([0-9]{1,6}) \| ")
-_DIGIT = re.compile(r"[0-9]")
-_WORD_RANK = re.compile(r"[Rr]ank ?([0-9]{1,6}) ?[:|] ")
-_BRACKET_HOST_PID = re.compile(rf"\[({HOST}):([0-9]{{2,7}})(?: ?:([0-9]{{1,4}})(:[0-9]{{1,8}})?)?\] ?")
+_REPEATED = Lazy(r" ?\[repeated [0-9]+x across (?:all workers|cluster)\].{0,200}$")
+_HOST_COLON = Lazy(rf"({HOST}): ")
+_HOST_TASK = Lazy(rf"({HOST})\[([0-9]{{1,4}})\]: ")
+_SERVICE = Lazy(r"([A-Za-z0-9][\w.-]{0,80}?) {0,20}\| ?")
+_STERN = Lazy(r"(?:[\w-]{1,63} )?([a-z0-9][a-z0-9.-]{1,80}) ([a-z][a-z0-9-]{0,40}) (?:\| )?")
+_REPLICA = Lazy(r"([A-Za-z][\w.-]{0,63})/([0-9]{1,4}) ")
+_ADDRESS = Lazy(r"([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}): ")
+_TASK = Lazy(r"(?:task|rank) {1,6}([0-9]{1,6}) \| ")
+_DIGIT = Lazy(r"[0-9]")
+_WORD_RANK = Lazy(r"[Rr]ank ?([0-9]{1,6}) ?[:|] ")
+_BRACKET_HOST_PID = Lazy(rf"\[({HOST}):([0-9]{{2,7}})(?: ?:([0-9]{{1,4}})(:[0-9]{{1,8}})?)?\] ?")
 
 # Words with a digit before a colon that are no hosts: units of work, devices, programs, codes of errors.
-_NOT_HOSTS = re.compile(
+_NOT_HOSTS = Lazy(
     r"(?i:epoch|step|iter|layer|cuda|gpu|rank|block|stage|trial|fold|top|mlx|eth|enp|ens|eno|ib|nvme|sd|docker|veth|bond"
     r"|loss|acc|level|task|test|part|shard|batch|sample|thread|cpu|node_?rank|nvidia|python|phase|module|dev"
     r"|line|col|run|seed|expert|head|bucket|group|version|v|r|l|p|h|sha|md|utf|int|fp|bf|float|hsn|bge|igb|usb|ata|pci)"

@@ -269,3 +269,8 @@ class RuleSet:
     policy: tuple[PolicyRow, ...]
     paths: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
+
+    @property
+    def rules(self) -> tuple[DiagnosisRule | FilterRule, ...]:
+        """All rules, diagnoses first."""
+        return (*self.diagnoses, *self.filters)

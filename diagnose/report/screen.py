@@ -112,7 +112,7 @@ def _evidence_row(evidence: Evidence, *, verbose: bool) -> Row:
 
 
 def _chain_rows(report: Report) -> list[Row]:
-    links = report.chain[1:] if report.root_cause and report.error_type else report.chain
+    links = [link for link in report.chain if link.error_type != report.error_type]
     if not links:
         return []
     shown = []
@@ -136,7 +136,12 @@ def _blamed(report: Report) -> set[int]:
 
 def _culprit_rows(report: Report) -> list[Row]:
     named = [culprit for culprit in report.culprits if culprit.names]
-    texts = [f"{culprit.kind} {culprit.id} = {', '.join(culprit.names[:6])}" for culprit in named[:4]]
+    texts = []
+    for culprit in named[:4]:
+        own = (culprit.id, f"{culprit.kind} {culprit.id}")
+        others = [name for name in culprit.names if name not in own]
+        if others:
+            texts.append(f"{culprit.kind} {culprit.id} = {', '.join(others[:6])}")
     return [Row("Also" if index == 0 else "", text) for index, text in enumerate(texts)]
 
 

@@ -17,7 +17,7 @@ _EVIDENCE = 6
 _STREAMS = 4096
 _RANKS = 65_536
 # Families whose scope is a unit: their findings are kept apart by rank, so that each can meet its own GPU and host.
-_BY_RANK = frozenset({"hardware", "cuda", "network", "node", "host"})
+BY_UNIT = frozenset({"hardware", "cuda", "network", "node", "host"})
 # Sources that are no attempt of the job: their sightings are told apart by minute and find their attempt by time.
 _TIMED = frozenset({"kernel", "scheduler"})
 
@@ -97,7 +97,7 @@ class Aggregator:
         line = sighting.line
         rule = sighting.rule.id if sighting.rule else ""
         family = self._families.get(sighting.error_type, "")
-        rank = sighting.rank if family in _BY_RANK else None
+        rank = sighting.rank if family in BY_UNIT else None
         minute = int(line.time // 60) if line.time is not None and line.source.kind in _TIMED else 0
         source = line.source.name
         return (

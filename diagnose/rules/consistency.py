@@ -29,7 +29,9 @@ def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collect
             for name in names:
                 if name not in rule_set.taxonomy:
                     message = f"rules[{index}].{part}: {name!r} is not in taxonomy.yml"
-                    yield Problem(rule_set.paths["policy"], locate("policy", f"rules[{index}].{part}"), "error-type", message)
+                    yield Problem(
+                        rule_set.paths["policy"], locate("policy", f"rules[{index}].{part}"), "error-type", message
+                    )
     yield from _patterns(rule_set, locate, compile_ids)
 
 

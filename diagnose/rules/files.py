@@ -78,4 +78,3 @@ class PolicyFile:
 
     rules: tuple[PolicyRow, ...]
     schema: Literal["policy/v1"] = "policy/v1"
-

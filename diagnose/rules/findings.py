@@ -15,7 +15,7 @@ from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind
 from diagnose.models.rule import Role
-from diagnose.rules.aggregate import Group
+from diagnose.rules.aggregate import BY_UNIT, Group
 from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft
 
@@ -56,6 +56,9 @@ def resolve(
         host = _host(group, inventory)
         gpu = _gpu(group, host, inventory)
         rule = sighting.rule.id if sighting.rule else None
+        entry = rule_set.taxonomy.get(sighting.error_type)
+        if entry is None or entry.family not in BY_UNIT:
+            host = gpu = None  # one thing that happened to many ranks, wherever they run
         key = (attempt, rule, sighting.error_type, sighting.role, host, gpu, sighting.place)
         merged.setdefault(key, []).append((group, host, gpu))
     findings: list[Finding] = []

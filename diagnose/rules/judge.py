@@ -6,11 +6,12 @@ In: the findings of one attempt and its progress. Out: `Judgement`. Nothing here
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import DiagnosisRule, ExcludedFinding, Finding, RuleSet
 from diagnose.models.report import ReportStatus
+from diagnose.rules.aggregate import BY_UNIT
 from diagnose.rules.collectives import mismatch_findings
 from diagnose.rules.edges import Edges
 from diagnose.rules.graph import AFTER_SYMPTOM, Graph, explain
@@ -131,6 +132,26 @@ class Judge:
             return "no_failure", None
         shown = root or next((finding for finding in counted if finding.role == "teardown"), None)
         return "failed", shown
+
+
+def _with_witness(root: Finding | None, roots: Sequence[Finding]) -> Finding | None:
+    """The root as its physical witness tells it, where kernel or scheduler say the same of the same unit.
+
+    What a dying rank prints and what its host's kernel logs are one event: the kernel names the device, and two
+    independent sources agree.
+    """
+    if root is None or root.family not in BY_UNIT:
+        return root
+    same = [finding for finding in roots if finding.error_type == root.error_type and _one_unit(root, finding)]
+    witness = next((finding for finding in same if finding.sources & {"kernel", "scheduler"}), root)
+    sources = frozenset(kind for finding in same for kind in finding.sources)
+    return replace(witness, sources=sources) if sources != witness.sources else witness
+
+
+def _one_unit(one: Finding, other: Finding) -> bool:
+    if one.hosts and other.hosts and not one.hosts & other.hosts:
+        return False
+    return not one.gpus or not other.gpus or bool(one.gpus & other.gpus)
 
 
 def _exits_after(exits: Sequence[tuple[int, object]], end: object) -> bool:

@@ -63,8 +63,8 @@ def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | Non
     """Estimates how far the clocks of sources are apart, from events that several of them saw.
 
     Job sources: the same step, printed by several. Kernel logs: where nothing of a host's kernel log lies near the
-    job's failure but its first fault lies within 15 minutes of it, both are taken as one event. Returns the clocks and, in
-    words, each offset used.
+    job's failure but its first fault lies within 15 minutes of it, both are taken as one event. Returns the clocks
+    and, in words, each offset used.
     """
     offsets: dict[str, float] = {}
     notes: list[str] = []

@@ -318,6 +318,9 @@ class _Builder:
             for f in self._last.findings
             if f.evidence and f.family == "cuda" and root.id in self._last.graph.explained.get(f.id, ())
         ]
+        confirming = [f.evidence[0] for f in same if f.evidence and f.sources - {"kernel", "scheduler"}][
+            :1
+        ] + confirming
         rest = [*root.evidence[2:], *[f.evidence[0] for f in same[1:] if f.evidence]]
         chosen: list[Evidence] = []
         for evidence in [*own, *confirming[:1], *rest]:

@@ -73,7 +73,9 @@ class CyclesDirected(Check):
             for rule, where in arrows[cause, effect]:
                 if (rule.id, where) not in told:
                     told.add((rule.id, where))
-                    message = f"closes a circle of types ({' -> '.join(circle)}); give this edge a scope (gpu, host, job)"
+                    message = (
+                        f"closes a circle of types ({' -> '.join(circle)}); give this edge a scope (gpu, host, job)"
+                    )
                     yield self.problem(rule, where, message)
 
     def _arrows(self) -> dict[tuple[str, str], list[tuple[DiagnosisRule, str]]]:
@@ -113,7 +115,8 @@ def _way(effects: dict[str, set[str]], start: str, goal: str) -> list[str] | Non
         below: list[str] = []
         for node in level:
             if node == goal:
-                way, at = [], node
+                way: list[str] = []
+                at: str | None = node
                 while at is not None:
                     way.append(at)
                     at = before[at]

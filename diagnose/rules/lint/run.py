@@ -79,6 +79,13 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ModifiedIsKept,
 )
 
+EXAMPLE_CHECKS: Final[tuple[type[Check], ...]] = (
+    PositivesMatch,
+    NegativesDoNotMatch,
+    NoiseMatches,
+    SignalPasses,
+)
+
 
 def lint_rules(context: Context, checks: Sequence[type[Check]] = CHECKS) -> list[Problem]:
     """Run checks over a rule set that has been read."""

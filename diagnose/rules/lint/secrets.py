@@ -75,13 +75,11 @@ def private(line: str) -> str | None:
             return what
     for found in _MAIL.finditer(line):
         domain = found[1].lower()
-        if not domain.endswith(_INVENTED_DOMAINS) and not _EXAMPLE_DOMAIN.search(domain) and not _is_address(domain):
-            if (
-                not domain[-1].isdigit()
-                and len(domain.rpartition(".")[2]) >= 2
-                and "_" not in domain.rpartition(".")[2]
-            ):
-                return f"the mail address {found[0]}"
+        if domain.endswith(_INVENTED_DOMAINS) or _EXAMPLE_DOMAIN.search(domain) or _is_address(domain):
+            continue
+        top = domain.rpartition(".")[2]
+        if not domain[-1].isdigit() and len(top) >= 2 and "_" not in top:
+            return f"the mail address {found[0]}"
     for found in _IPV4.finditer(line):
         if found[0] not in _WELL_KNOWN and _is_public(found[0]):
             return f"the public address {found[0]}"
