@@ -13,6 +13,8 @@ class Lazy(Generic[AnyStr]):
 
     __slots__ = ("findall", "flags", "match", "pattern", "search", "sub")
 
+    pattern: AnyStr
+    flags: int
     match: Callable[..., re.Match[AnyStr] | None]
     search: Callable[..., re.Match[AnyStr] | None]
     sub: Callable[[AnyStr, AnyStr], AnyStr]
