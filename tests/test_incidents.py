@@ -1,0 +1,177 @@
+"""Whole jobs through the pipeline: what a person would call the right answer, for failed, healthy and undecidable ones.
+
+Each directory under fixtures/{incidents,healthy,inconclusive} holds the inputs of one job and an `expected.yaml`:
+`status`, `error_type` or one of `accept`, `attribution` or one of `accept_attribution`, `evidence` (one of these lines,
+give or take one, is among the first three cited), `culprits` (one of them is named), `job` (allowed actions), `node`
+(`none`: nothing is drained, reset, rebooted or replaced; `act`: something is, or an inspection; `any`).
+"""
+
+import glob
+import json
+import os
+import re
+from dataclasses import dataclass, field
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from diagnose.pipeline import Request, Services, diagnose
+from diagnose.report import to_json
+from diagnose.rules.load import load_rules
+
+FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures")
+GROUPS = ("incidents", "healthy", "inconclusive")
+OPTIONS = {"--kernel-log": "kernel_logs", "--scheduler-record": "scheduler_records", "--inventory": "inventory"}
+EVICTING = {"drain", "reset_gpu", "reboot", "replace"}
+PACKED = re.compile(r"\.(gz|zst|xz|bz2)$")
+
+
+@dataclass(frozen=True)
+class Expected:
+    id: str
+    title: str
+    error_type: str | None
+    status: str
+    attribution: str | None
+    inputs: list
+    node: str
+    sources_of_text: list
+    accept: list = field(default_factory=list)
+    accept_attribution: list = field(default_factory=list)
+    evidence: list = field(default_factory=list)
+    culprits: list = field(default_factory=list)
+    job: list = field(default_factory=list)
+    notes: str = ""
+
+
+def request_of(inputs):
+    """The request that `diagnose <inputs>` makes."""
+    paths, options = [], {"kernel_logs": [], "scheduler_records": [], "inventory": None}
+    words = iter(inputs)
+    for word in words:
+        if word not in OPTIONS:
+            paths.append(word)
+        elif word == "--inventory":
+            options["inventory"] = next(words)
+        else:
+            options[OPTIONS[word]].append(next(words))
+    return Request(paths=paths, **options)
+
+
+def same_source(cited, wanted):
+    """Whether two names mean one file: names may be shortened from the left, and a packed file is its content."""
+    ours, theirs = (PACKED.sub("", os.path.normpath(name)).split(os.sep) for name in (cited, wanted))
+    return ours[-len(theirs) :] == theirs or theirs[-len(ours) :] == ours
+
+
+def same_culprit(named, wanted):
+    return named["kind"] == wanted["kind"] and any(
+        same_id(wanted["kind"], name, str(wanted["id"])) for name in (named["id"], *named["names"])
+    )
+
+
+def same_id(kind, name, wanted):
+    name, wanted = name.lower(), wanted.lower()
+    if kind in ("gpu", "switch"):
+        bus = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}(?=(?:\.\d)?$)")
+        ours, theirs = bus.search(name), bus.search(wanted)
+        return ours[0] == theirs[0] if ours and theirs else name == wanted
+    if kind == "file":
+        return same_source(re.sub(r":\d+$", "", name), re.sub(r":\d+$", "", wanted))
+    if kind == "host":
+        return name == wanted or (not wanted[0].isdigit() and name.split(".")[0] == wanted.split(".")[0])
+    return name == wanted
+
+
+def faults(expected, report):
+    """What is wrong with a report (as JSON), in words; nothing when it is right."""
+    found = []
+
+    def check(name, got, wanted):
+        if got not in wanted:
+            found.append(f"{name} is {got}, not {' or '.join(map(str, wanted))}")
+
+    check("status", report["status"], [expected.status])
+    actions = {node["action"] for node in report["recovery"]["nodes"]}
+    if expected.node == "none" and actions & EVICTING:
+        found.append(f"node action is {sorted(actions & EVICTING)}, and nothing proves a fault of a node")
+    if expected.node == "act" and not actions:
+        found.append("no node action")
+    if expected.job:
+        check("recovery.job", report["recovery"]["job"], expected.job)
+    if expected.status != "failed" or report["status"] != "failed":
+        return found
+    check("error_type", report["error_type"], [expected.error_type, *expected.accept])
+    check("attribution", report["attribution"], [expected.attribution, *expected.accept_attribution])
+    cited = report["root_cause"]["evidence"][:3]
+    if not any(
+        one["line"] and same_source(one["source"], want["source"]) and abs(one["line"] - want["line"]) <= 1
+        for one in cited
+        for want in expected.evidence
+    ):
+        found.append(f"evidence is {[(one['source'], one['line']) for one in cited]}, not {expected.evidence}")
+    if expected.culprits and not any(
+        same_culprit(named, wanted) for named in report["culprits"] for wanted in expected.culprits
+    ):
+        named = [(culprit["kind"], culprit["id"]) for culprit in report["culprits"]]
+        found.append(f"culprits are {named}, none of {expected.culprits}")
+    return found
+
+
+def cases():
+    for group in GROUPS:
+        for path in sorted(glob.glob(os.path.join(FIXTURES, group, "*", "expected.yaml"))):
+            folder = os.path.dirname(path)
+            yield pytest.param(folder, id=f"{group}/{os.path.basename(folder)}")
+
+
+def read_expected(folder):
+    with open(os.path.join(folder, "expected.yaml"), encoding="utf-8") as file:
+        return Expected(**yaml.safe_load(file))
+
+
+@pytest.fixture(scope="session")
+def services():
+    return Services(load_rules())
+
+
+@pytest.fixture(scope="session")
+def contract():
+    with open(os.path.join(FIXTURES, "report.schema.json"), encoding="utf-8") as file:
+        return Draft202012Validator(json.load(file))
+
+
+@pytest.mark.parametrize("folder", cases())
+def test_verdict(folder, services, contract, monkeypatch):
+    expected = read_expected(folder)
+    monkeypatch.chdir(folder)
+    report = to_json(diagnose(request_of(expected.inputs), services))
+    assert [error.message for error in contract.iter_errors(report)] == []
+    assert faults(expected, report) == []
+
+
+def test_the_fixtures_are_whole(services):
+    """Every input of a fixture exists, every evidence line is in it, every name is one of the taxonomy's."""
+    folders = [case.values[0] for case in cases()]
+    assert folders
+    for folder in folders:
+        expected = read_expected(folder)
+        assert expected.id == os.path.basename(folder)
+        for name in expected.inputs:
+            assert name in OPTIONS or os.path.exists(os.path.join(folder, name)), (expected.id, name)
+        named = [name for name in (expected.error_type, *expected.accept) if name]
+        assert set(named) <= set(services.rules.taxonomy), expected.id
+        assert expected.status != "failed" or (named and expected.evidence and expected.attribution), expected.id
+        assert expected.sources_of_text, expected.id
+
+
+def test_the_incidents_reach_every_family(services):
+    """No family of the taxonomy is without an incident."""
+    families = {
+        services.rules.taxonomy[read_expected(case.values[0]).error_type].family
+        for case in cases()
+        if "/incidents/" in case.id or case.id.startswith("incidents")
+    }
+    causes = {entry.family for entry in services.rules.taxonomy.values() if entry.family != "teardown"}
+    assert families == causes
