@@ -7,13 +7,13 @@ but what compression lets through and what the matcher gathers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from diagnose.compress import Compressor, Filters, Guard, PassThrough
 from diagnose.errors import LimitExceeded, SourceError
-from diagnose.lines import LineReader, RecordAssembler, guard_keywords
+from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
 from diagnose.lines.attempts import AttemptTracker, align
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.order import restore
@@ -26,6 +26,7 @@ from diagnose.models import (
     History,
     Input,
     KeptLine,
+    Line,
     NoHistory,
     Report,
     RuleSet,
@@ -41,6 +42,7 @@ from diagnose.settings import Settings
 from diagnose.sources import collect, load_inventory
 
 _MISSING_SHOWN = 8
+_HEAD_BYTES = 64 * 1024
 _WANTS_KERNEL_LOG = frozenset({"hardware", "cuda", "comm", "network", "host", "node"})
 
 
@@ -92,6 +94,7 @@ class _Run:
         self.progress = ProgressReader(rules.filters)
         self.inventory = Inventory()
         self.timeline = Timeline()
+        self.calendar = Calendar()
         self._trackers: dict[str, AttemptTracker] = {}
         self._covered: list[SourceCoverage] = []
         self._not_read: list[str] = []
@@ -132,13 +135,13 @@ class _Run:
         compressor = (
             Compressor(source, self._filters, self._guard, limits)
             if self.settings.compress
-            else PassThrough(source, limits)
+            else PassThrough(source, limits, self._guard)
         )
         reader = _SourceReader(self, item)
         truncated = False
         held: list[KeptLine] = []
         try:
-            for block in restored.blocks:
+            for block in _with_head(restored.blocks, reader.learn):
                 kept = compressor.feed(block)
                 if restored.reversed:
                     held.extend(kept)
@@ -268,32 +271,59 @@ class _SourceReader:
         self._kernel = item.source.kind == "kernel"
         if self._kernel and item.source.host:
             self.kernel_hosts.add(item.source.host)
-        self._lines = LineReader(item.source, run.settings.limits)
+        self._lines = LineReader(item.source, run.settings.limits, run.calendar)
         self._records = RecordAssembler(item.source, run.settings.limits)
         self._matcher = run.matcher.source(item.source)
         self._attempt = 0
+        self.learn = self._lines.learn
 
     def feed(self, kept_lines: Sequence[KeptLine]) -> None:
         """Reads kept lines in order."""
-        run = self._run
         for kept in kept_lines:
             for line in self._lines.read(kept):
-                event = run.progress.read(line, self._attempt)
-                self._attempt = self.tracker.observe(line, event.step if event and event.kind == "step" else None)
-                if event is not None:
-                    run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
-                run.timeline.observe(line, self._attempt)
-                run.inventory.observe(line)
-                if self._kernel and line.host:
-                    self.kernel_hosts.add(line.host)
-                self._matcher.line(line)
-                for record in self._records.feed(line):
-                    self._matcher.record(record, self._attempt)
+                self._line(line)
+
+    def _line(self, line: Line) -> None:
+        run = self._run
+        event = run.progress.read(line, self._attempt)
+        self._attempt = self.tracker.observe(line, event.step if event and event.kind == "step" else None)
+        if event is not None:
+            run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
+        run.timeline.observe(line, self._attempt)
+        run.inventory.observe(line)
+        if self._kernel and line.host:
+            self.kernel_hosts.add(line.host)
+        self._matcher.line(line)
+        for record in self._records.feed(line):
+            self._matcher.record(record, self._attempt)
 
     def finish(self) -> None:
         """Closes what is still open."""
+        for line in self._lines.finish():
+            self._line(line)
         for record in self._records.finish():
             self._matcher.record(record, self._attempt)
+
+
+def _with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The blocks, after their first bytes have been looked over: the same bytes however they are cut into blocks."""
+    waiting: list[bytes] = []
+    size = 0
+    learnt = False
+    for block in blocks:
+        if learnt:
+            yield block
+            continue
+        waiting.append(block)
+        size += len(block)
+        if size >= _HEAD_BYTES:
+            learn(b"".join(waiting)[:_HEAD_BYTES])
+            learnt = True
+            yield from waiting
+            waiting.clear()
+    if waiting:
+        learn(b"".join(waiting)[:_HEAD_BYTES])
+        yield from waiting
 
 
 def _renumbered(kept: KeptLine, number: int) -> KeptLine:

@@ -116,8 +116,8 @@ def _progress(*, shown: bool) -> Iterator[Callable[[int, int | None], None] | No
         if not bar:
             if time.monotonic() - started < _PROGRESS_AFTER:
                 return
-            from rich.console import Console
             from rich import progress
+            from rich.console import Console
 
             display = progress.Progress(console=Console(stderr=True), transient=True)
             display.start()

@@ -41,9 +41,9 @@ class Finding:
 
     `id` is unique within a run. `rule` is None where a record speaks for itself (a plain Python exception).
     `first` and `last` are seconds since the epoch; `streams` gives the first and last line number within each stream
-    that said it, `spans` the same by source name. `sources` are the kinds of source that said it: two kinds are independent witnesses. `by_rank` keeps
-    what each rank's first line captured. `place` tells apart what one rule saw at different places. `traceback` marks
-    what ended in a Python traceback: a process's last words.
+    that said it, `spans` the same by source name. `sources` are the kinds of source that said it: two kinds are
+    independent witnesses. `by_rank` keeps what each rank's first line captured. `place` tells apart what one rule saw
+    at different places. `traceback` marks what ended in a Python traceback: a process's last words.
     """
 
     id: str

@@ -167,18 +167,21 @@ def _attempt_rows(report: Report) -> list[Row]:
     texts = []
     for attempt in report.attempts[-6:]:
         step = f" at step {attempt.last_step}" if attempt.last_step is not None else ""
-        texts.append(
-            f"{attempt.index + 1}: {attempt.error_type or 'not named'}{step}{' (this one)' if attempt.diagnosed else ''}"
-        )
+        mark = " (this one)" if attempt.diagnosed else ""
+        texts.append(f"{attempt.index + 1}: {attempt.error_type or 'not named'}{step}{mark}")
     return [Row("Attempts", "; ".join(texts))]
 
 
 def _recovery_rows(report: Report) -> list[Row]:
     recovery = report.recovery
     words = {
-        "restart": "restart", "restart_elsewhere": "restart elsewhere", "fix_and_resubmit": "fix and resubmit; a restart fails again",
-        "wait_and_retry": "wait, then retry", "none": "nothing", "unknown": "not known",
-    }  # fmt: skip
+        "restart": "restart",
+        "restart_elsewhere": "restart elsewhere",
+        "fix_and_resubmit": "fix and resubmit; a restart fails again",
+        "wait_and_retry": "wait, then retry",
+        "none": "nothing",
+        "unknown": "not known",
+    }
     text = words[recovery.job]
     if recovery.from_checkpoint and recovery.job in ("restart", "restart_elsewhere"):
         text += f" from {recovery.from_checkpoint}"

@@ -95,4 +95,5 @@ def _finding(finding: Finding) -> str:
         else ""
     )
     shadow = ", experimental: decides nothing" if finding.shadow else ""
-    return f"{finding.id} {finding.error_type} ({finding.role}, x{finding.count}{ranks}{', ' + where if where else ''}{shadow})"
+    where = f", {where}" if where else ""
+    return f"{finding.id} {finding.error_type} ({finding.role}, x{finding.count}{ranks}{where}{shadow})"

@@ -1,7 +1,8 @@
 """Rules that need more than one signature: `all`, `sequence`, `unless`, `min_count`, `within`, `join`.
 
-In: the hits that the matcher stored, from all sources. Out: sightings for the matcher's sink. What is not known (a time, a
-host, a rank) satisfies `within` and `same`; such sightings carry the capture `assumed`, which lowers the sureness.
+In: the hits that the matcher stored, from all sources. Out: sightings for the matcher's sink. What is not known (a
+time, a host, a rank) satisfies `within` and `same`; such sightings carry the capture `assumed`, which lowers the
+sureness.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -98,7 +98,7 @@ def decode(data: bytes, path: str, into: type[T]) -> tuple[T | None, list[Proble
 def decode_node(node: yaml.Node, path: str, into: type[T]) -> tuple[T | None, list[Problem]]:
     """Decode a composed document into a dataclass; None when there is any problem."""
     reading = _Reading(path)
-    value = decoder_for(into)(reading, node, "")
+    value = decoder_for(cast("Any", into))(reading, node, "")
     return (None if reading.problems else value), reading.problems
 
 
@@ -134,7 +134,7 @@ def compose(data: bytes, path: str) -> tuple[yaml.Node | None, Problem | None]:
 
 
 def line_numbers(data: bytes, path: str = "") -> Mapping[str, int]:
-    """The 1-based line of every place of a file, by its dotted name (`signatures.lost.pattern`, `examples.noise[0]`)."""
+    """The 1-based line of every place of a file, by dotted name (`signatures.lost.pattern`, `examples.noise[0]`)."""
     node, _ = compose(data, path)
     return {} if node is None else dict(_lines(node, "", set()))
 

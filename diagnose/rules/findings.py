@@ -25,7 +25,8 @@ _EVIDENCE = 6
 _TEXT = 2000
 _TIMED = frozenset({"kernel", "scheduler"})
 _KERNEL_LINE = re.compile(
-    r"^\W{0,4}\[ {0,8}\d{1,9}\.\d{6}\] |^\W{0,4}\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] | kernel: |\bNVRM: |\bkern *:|nvidia-nvswitch"
+    r"^\W{0,4}\[ {0,8}\d{1,9}\.\d{6}\] |^\W{0,4}\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+    r"| kernel: |\bNVRM: |\bkern *:|nvidia-nvswitch"
 )
 _PCI = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
 

@@ -78,6 +78,7 @@ class Judge:
             status, root = self._after_the_end(counted, root, exits_after=_exits_after(exits, end))
         elif status == "failed" and root is None and exits and all(code == 0 for code, _ in exits):
             status = "no_failure"
+        root = _with_witness(root, roots)
         same_kind = (
             tuple(f for f in roots if root and f.error_type == root.error_type and f.role == root.role) if root else ()
         )

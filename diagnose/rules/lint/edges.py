@@ -7,6 +7,7 @@ In: rules. Out: problems `edge` (speaks of nothing that exists), `explained-by` 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule
@@ -67,7 +68,7 @@ class CyclesDirected(Check):
         told: set[tuple[str, str]] = set()
         while circle := _shortest_circle(effects):
             # The arrow that the fewest edges speak for is the odd one; with a scope there the circle is no longer one.
-            steps = list(zip(circle, circle[1:], strict=False))
+            steps = list(pairwise(circle))
             cause, effect = min(steps, key=lambda step: (len(arrows[step]), step))
             effects[cause].discard(effect)
             for rule, where in arrows[cause, effect]:

@@ -1,0 +1,164 @@
+"""The whole path: equal with and without compression, whatever the chunks, the order and the names of inputs."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import diagnose
+from diagnose.errors import SourceError, UsageError
+from diagnose.models import Finding, Report, RuleSet
+from diagnose.settings import Limits, Settings
+from tests.incidents import Incident, incidents, run
+
+ALL = incidents()
+FAILED = [incident for incident in incidents("incidents") if incident.expected.get("error_type")]
+MANY = [incident for incident in FAILED if os.path.isdir(os.path.join(incident.folder, incident.expected["inputs"][0]))]
+
+
+def told(report: Report) -> tuple[object, ...]:
+    """What a verdict says, without how it was read."""
+    cause = report.root_cause
+    return (
+        report.status, report.error_type, report.attribution,
+        sorted((c.kind, c.id) for c in report.culprits), report.recovery.job,
+        cause.summary if cause else None,
+    )  # fmt: skip
+
+
+def facts(findings: tuple[Finding, ...]) -> list[tuple[object, ...]]:
+    return sorted(
+        (f.id, f.count, f.first, f.last, tuple(sorted(f.ranks)), tuple((e.source, e.line) for e in f.evidence))
+        for f in findings
+    )
+
+
+@pytest.mark.parametrize("incident", ALL, ids=lambda incident: incident.name)
+@pytest.mark.parametrize("limits", [Limits(), Limits(block_bytes=4096, templates=4)], ids=["blocks", "small"])
+def test_compression_hides_nothing(incident: Incident, limits: Limits, rule_set: RuleSet) -> None:
+    packed = run(incident.folder, incident.expected["inputs"], rule_set, Settings(limits=limits))
+    whole = run(incident.folder, incident.expected["inputs"], rule_set, Settings(compress=False))
+    assert facts(packed.explanation.findings) == facts(whole.explanation.findings)
+    assert told(packed) == told(whole)
+
+
+def _routine(lines: int) -> str:
+    return "".join(
+        f" [2026-05-04 03:{number // 60 % 60:02d}:{number % 60:02d}] iteration {number:8d}/  900000 | consumed samples: "
+        f"{number * 512:12d} | elapsed time per iteration (ms): 912.4 | learning rate: 1.2E-04 | global batch size:   512 | "
+        "lm loss: 2.31E+00 | loss scale: 1.0 | grad norm: 0.412 | number of skipped iterations:   0 | "
+        "number of nan iterations:   0 |\n"
+        for number in range(lines)
+    )
+
+
+SINGLE = [i for i in FAILED if len(i.expected["inputs"]) == 1 and os.path.isfile(os.path.join(i.folder, i.expected["inputs"][0]))
+          and i.expected["inputs"][0].endswith((".log", ".out", ".txt"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("incident", SINGLE[:12], ids=lambda incident: incident.name)
+def test_found_at_the_end_of_a_long_log(incident: Incident, rule_set: RuleSet, tmp_path: Path) -> None:
+    """Routine lines before an incident change neither its findings' types nor where they are."""
+    name = incident.expected["inputs"][0]
+    with open(os.path.join(incident.folder, name), encoding="utf-8", errors="surrogateescape", newline="") as file:
+        text = file.read()
+    before = _routine(3000)
+    (tmp_path / name).write_text(before + text, encoding="utf-8", errors="surrogateescape", newline="")
+    alone = run(incident.folder, [name], rule_set)
+    long = run(str(tmp_path), [name], rule_set)
+    assert {f.error_type for f in long.explanation.findings} >= {
+        f.error_type for f in alone.explanation.findings if not f.survivable
+    }
+    assert long.error_type in {alone.error_type, None, *incident.expected.get("accept", [])}
+
+
+@pytest.mark.parametrize("incident", MANY, ids=lambda incident: incident.name)
+def test_order_of_inputs_does_not_matter(incident: Incident, rule_set: RuleSet) -> None:
+    folder = incident.expected["inputs"][0]
+    rest = incident.expected["inputs"][1:]
+    files = sorted(
+        os.path.relpath(os.path.join(where, name), incident.folder)
+        for where, _, names in os.walk(os.path.join(incident.folder, folder))
+        for name in names
+    )
+    random.Random(7).shuffle(files)
+    assert (
+        told(run(incident.folder, [*files, *rest], rule_set))[:3]
+        == told(run(incident.folder, [folder, *rest], rule_set))[:3]
+    )
+
+
+@pytest.mark.parametrize("incident", MANY, ids=lambda incident: incident.name)
+def test_taking_inputs_away_never_adds_a_culprit(incident: Incident, rule_set: RuleSet, tmp_path: Path) -> None:
+    whole = run(incident.folder, incident.expected["inputs"], rule_set)
+    known = {(c.kind, c.id) for c in whole.culprits} | {(c.kind, name) for c in whole.culprits for name in c.names}
+    shutil.copytree(incident.folder, tmp_path / "job")
+    root = tmp_path / "job" / incident.expected["inputs"][0]
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    if len(files) < 2:
+        pytest.skip("one file only")
+    for path in random.Random(3).sample(files, min(4, len(files) - 1)):
+        data = path.read_bytes()
+        path.unlink()
+        less = run(str(tmp_path / "job"), incident.expected["inputs"], rule_set)
+        path.write_bytes(data)
+        ranks = {(c.kind, c.id) for c in less.culprits if c.kind in ("rank", "gpu")}
+        assert (
+            less.status != "failed" or less.error_type is None or ranks <= known or less.error_type == whole.error_type
+        )
+
+
+def test_nothing_to_read_is_an_error(tmp_path: Path, rule_set: RuleSet) -> None:
+    with pytest.raises(SourceError):
+        run(str(tmp_path), ["absent.log"], rule_set)
+
+
+def test_bad_inventory_is_an_error(tmp_path: Path, rule_set: RuleSet) -> None:
+    (tmp_path / "job.log").write_text("hello\n")
+    (tmp_path / "inventory.json").write_text("[1, 2")
+    with pytest.raises(UsageError):
+        run(str(tmp_path), ["job.log", "--inventory", "inventory.json"], rule_set)
+
+
+def test_time_limit_is_reported(tmp_path: Path, rule_set: RuleSet) -> None:
+    (tmp_path / "job.log").write_text("hello\n" * 10)
+    report = run(str(tmp_path), ["job.log"], rule_set, Settings(limits=replace(Limits(), seconds=-1.0)))
+    assert any("time limit" in text for text in report.coverage.not_read)
+
+
+def test_python_interface(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(
+        "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    f()\nKeyError: 'x'\n"
+    )
+    report = diagnose.diagnose(str(log))
+    assert (report.status, report.error_type, report.attribution) == ("failed", "KeyError", "user")
+
+
+ALLOWED = {
+    "_yaml", "ahocorasick_rs", "backports", "diagnose", "regex", "yaml",
+}  # fmt: skip
+
+
+def test_a_run_loads_only_what_it_needs(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("KeyError: 'x'\n")
+    code = (
+        "import sys\nfrom diagnose.cli import main\n"
+        f"main(['--format', 'json', {str(log)!r}])\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    loaded = {
+        name
+        for name in eval(done.stderr.strip().splitlines()[-1])
+        if not name.startswith(("__", "_virtualenv", "_distutils", "_editable", "cython", "sitecustomize"))
+    }
+    assert loaded <= ALLOWED, loaded - ALLOWED
