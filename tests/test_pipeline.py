@@ -159,6 +159,6 @@ def test_a_run_loads_only_what_it_needs(tmp_path: Path) -> None:
     loaded = {
         name
         for name in eval(done.stderr.strip().splitlines()[-1])
-        if not name.startswith(("__", "_virtualenv", "_distutils", "_editable", "cython", "sitecustomize"))
+        if not name.startswith(("__", "_virtualenv", "_distutils", "_editable", "_cython", "cython", "sitecustomize"))
     }
     assert loaded <= ALLOWED, loaded - ALLOWED
