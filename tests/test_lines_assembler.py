@@ -1,11 +1,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recordlines import assemble, read
 from test_lines_tracebacks import FORMS
 
 from diagnose.compress.hold import RECORD_HOLD_LINES
 from diagnose.lines.assembler import guard_openers
 from diagnose.settings import Limits
+from tests.recordlines import assemble, read
 
 PIECES = [
     *sorted({line for text, _, _ in FORMS.values() for line in text.split("\n")}),

@@ -1,7 +1,7 @@
 import pytest
-from recordlines import assemble, chain, records_of
 
 from diagnose.lines.launchers import MAX_RANKS, expand_ranks, signal_of
+from tests.recordlines import assemble, chain, records_of
 
 # text -> (what, [(rank, local_rank, host, pid, exit_code, signal)])
 ONE_LINE = {

@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from recordlines import assemble, read
 
 from diagnose.settings import Limits
+from tests.recordlines import assemble, read
 
 
 def canonical(text, **how):

@@ -1,7 +1,7 @@
 import pytest
-from recordlines import assemble, read, records_of
 
 from diagnose.lines.json_errors import read_json_error
+from tests.recordlines import assemble, read, records_of
 
 STACKS = {
     "c10": """[PG 0 Rank 3] Process group watchdog thread terminated with exception: NCCL error: unhandled cuda error

@@ -1,9 +1,9 @@
 import pytest
-from recordlines import assemble, chain, read, records_of
 
 from diagnose.lines.frames import culprit_file, innermost_user_frame, make_frame
 from diagnose.lines.traceback_lines import read_bare_exception, read_header
 from diagnose.lines.tracebacks import parse_traceback
+from tests.recordlines import assemble, chain, read, records_of
 
 FORMS = {
     "plain": (

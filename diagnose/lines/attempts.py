@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import ahocorasick_rs
 
+from diagnose.lines.patterns import Lazy
 from diagnose.models import Line, LogSource
 
 MAX_BOUNDARIES = 1000
@@ -42,25 +43,25 @@ _SIGNS = (
 )  # fmt: skip
 
 _ANY = re.IGNORECASE
-_ELASTIC_RETRY = re.compile(r"(?P<left>\d{1,4})/(?P<most>\d{1,4}) attempts left;? will restart worker group")
-_ELASTIC_MEMBERS = re.compile(r"will restart worker group|Rendezvous'ing worker group|Rendezvous complete for workers")
-_ELASTIC_COUNT = re.compile(r"\b(?:TORCHELASTIC_RESTART_COUNT|restart_count)\s*[=:]\s*(\d{1,4})\b")
-_SLURM_COUNT = re.compile(r"\bSLURM_RESTART_COUNT\s*[=:]\s*(\d{1,4})\b")
-_NUMBERED = re.compile(
+_ELASTIC_RETRY = Lazy(r"(?P<left>\d{1,4})/(?P<most>\d{1,4}) attempts left;? will restart worker group")
+_ELASTIC_MEMBERS = Lazy(r"will restart worker group|Rendezvous'ing worker group|Rendezvous complete for workers")
+_ELASTIC_COUNT = Lazy(r"\b(?:TORCHELASTIC_RESTART_COUNT|restart_count)\s*[=:]\s*(\d{1,4})\b")
+_SLURM_COUNT = Lazy(r"\bSLURM_RESTART_COUNT\s*[=:]\s*(\d{1,4})\b")
+_NUMBERED = Lazy(
     r"^\s*(?:[#=*\-~>+]{2,}\s*[^\n]{0,120}?\b|\[?)(?:attempt|try|retry|restart|run attempt)\s*(?:#|no\.?|number"
     r"|nr\.?)?\s*[:=]?"
     r"\s*(?P<number>\d{1,3})\b(?P<after>[^\n]{0,200})",
     _ANY,
 )
-_NUMBERED_ALONE = re.compile(
+_NUMBERED_ALONE = Lazy(
     r"^(?:\[[\w .:\-]{1,40}\]:?\s*|[\w.\-]{1,30}:\s+){0,2}(?:starting|start|launching|beginning|begin|running"
     r"|this is)?\s*(?:job |training )?"
     r"(?:attempt|try|retry|restart)\s*(?:#|no\.?)?\s*[:=]?\s*(?P<number>\d{1,3})(?:\s*(?:/"
     r"|of)\s*\d{1,3})?[\s.:!)\]=#*\-]*$",
     _ANY,
 )
-_ENDED = re.compile(r"\b(?:fail\w*|exited|ended|finished|done|rc=|returned|crashed|after|gave up|exit)\b|\brc\b", _ANY)
-_ANNOUNCED = re.compile(
+_ENDED = Lazy(r"\b(?:fail\w*|exited|ended|finished|done|rc=|returned|crashed|after|gave up|exit)\b|\brc\b", _ANY)
+_ANNOUNCED = Lazy(
     r"\b(?:restart|relaunch|re-launch|requeue?|resubmit|retry|rerun)(?:ing|ed)\b\s*(?:the |failed |whole )*"
     r"(?:training|job|run\b|worker group|workers|trainer|gang|script|command|pod|container|srun|torchrun|step)"
     r"|\b(?:restart|relaunch|requeu|resubmitt?|retry|rerunn)e?ing\s*(?:training\s*)?\(?\d{1,3}\s*(?:/|of)\s*\d{1,3}"
@@ -68,15 +69,15 @@ _ANNOUNCED = re.compile(
     r"|\bAttempting to (?:restart|restore|recover)\b|\bwill (?:be )?(?:restart|relaunch|requeue)(?:ed|d)?\b",
     _ANY,
 )
-_JOB = re.compile(
+_JOB = Lazy(
     r"^srun: job (?P<srun>\d{1,12}) (?:queued|has been allocated)|^salloc: Granted job allocation (?P<salloc>\d{1,12})"
 )
-_COMMAND = re.compile(
+_COMMAND = Lazy(
     r"^\+{1,4} (?:exec |env |time |\w+=\S+ ){0,6}(?:torchrun|srun|mpirun|mpiexec|deepspeed|accelerate|python\S*|bash)\s"
 )
-_WORD = re.compile(r"[A-Za-z_]{2,24}")
-_RANK = re.compile(r"\brank[ =:_]{0,2}(\d{1,6})", _ANY)
-_DIGITS = re.compile(r"\d+")
+_WORD = Lazy(r"[A-Za-z_]{2,24}")
+_RANK = Lazy(r"\brank[ =:_]{0,2}(\d{1,6})", _ANY)
+_DIGITS = Lazy(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)

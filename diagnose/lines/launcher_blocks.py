@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.lines.launchers import failure, signal_of
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.times import read_time
 from diagnose.lines.traceback_lines import HEADER
 from diagnose.lines.tracebacks import TracebackParser
@@ -20,11 +21,11 @@ from diagnose.settings import Limits
 _MAX_FAILURES = 4096
 _MAX_NOISE = 16
 
-_RULE = re.compile(r"\s{0,64}([=*-])[=*-]{11,400}\s{0,64}\Z")
-_ENTRY = re.compile(r"\s{0,16}\[(\d{1,6})\]:\s{0,16}\Z")
-_FIELD = re.compile(r"\s{0,16}(time|host|rank|exitcode|error_file|traceback|msg)\s{0,8}: ?(.*)\Z", re.DOTALL)
-_NUMBERS = re.compile(r"(-?\d{1,9})(?: \((?:local_rank|pid): (\d{1,9})\))?")
-_SIGNAL = re.compile(r"Signal (\d{1,3}) \((SIG\w{1,16})\)")
+_RULE = Lazy(r"\s{0,64}([=*-])[=*-]{11,400}\s{0,64}\Z")
+_ENTRY = Lazy(r"\s{0,16}\[(\d{1,6})\]:\s{0,16}\Z")
+_FIELD = Lazy(r"\s{0,16}(time|host|rank|exitcode|error_file|traceback|msg)\s{0,8}: ?(.*)\Z", re.DOTALL)
+_NUMBERS = Lazy(r"(-?\d{1,9})(?: \((?:local_rank|pid): (\d{1,9})\))?")
+_SIGNAL = Lazy(r"Signal (\d{1,3}) \((SIG\w{1,16})\)")
 _SECTIONS = ("Failures:", "Other Failures:", "Root Cause", "<NO_OTHER_FAILURES>")
 
 ROOT_CAUSE = "Root Cause (first observed failure):"
@@ -34,14 +35,14 @@ _BOXES = (
     "BAD TERMINATION OF ONE OF",
 )
 _BOX_PARTS = (
-    ("rank", re.compile(r"Process name:\s{0,8}(?:\[\[\d{1,9},\d{1,9}\],)?(\d{1,9})\]?")),
-    ("rank", re.compile(r"MPI_ABORT was invoked on rank (\d{1,9})")),
-    ("rank", re.compile(r"=\s{1,8}RANK (\d{1,9})\b")),
-    ("pid", re.compile(r"=\s{1,8}(?:RANK \d{1,9} )?PID (\d{1,9})\b")),
-    ("exit", re.compile(r"(?:[Ee]xit code|EXIT CODE|[Ee]rrorcode):?\s{0,8}(-?\d{1,9})")),
-    ("signal", re.compile(r"KILLED BY SIGNAL: (\d{1,3})")),
+    ("rank", Lazy(r"Process name:\s{0,8}(?:\[\[\d{1,9},\d{1,9}\],)?(\d{1,9})\]?")),
+    ("rank", Lazy(r"MPI_ABORT was invoked on rank (\d{1,9})")),
+    ("rank", Lazy(r"=\s{1,8}RANK (\d{1,9})\b")),
+    ("pid", Lazy(r"=\s{1,8}(?:RANK \d{1,9} )?PID (\d{1,9})\b")),
+    ("exit", Lazy(r"(?:[Ee]xit code|EXIT CODE|[Ee]rrorcode):?\s{0,8}(-?\d{1,9})")),
+    ("signal", Lazy(r"KILLED BY SIGNAL: (\d{1,3})")),
 )
-_BOX_HOST = re.compile(r"(?:RUNNING AT|on node) (\S{1,255})")
+_BOX_HOST = Lazy(r"(?:RUNNING AT|on node) (\S{1,255})")
 
 OPENERS = ("Failures:", "Root Cause (first observed failure)", *_BOXES)
 

@@ -12,6 +12,7 @@ import re
 import signal as _signal
 from collections.abc import Callable, Iterable
 
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.times import read_time
 from diagnose.models import LauncherFailure, Line, RaisedException, Record
 
@@ -29,62 +30,62 @@ _SIGNAL_WORDS = {
 }  # fmt: skip
 _WORDS = "|".join(sorted(map(re.escape, _SIGNAL_WORDS), key=len, reverse=True))
 
-_SRUN = re.compile(
+_SRUN = Lazy(
     rf"srun: error: ([^\s:]{{1,255}}): tasks? ([\d,\-]{{1,4096}}): "
     rf"(?:Exited with exit code (-?\d{{1,5}})|({_WORDS})(?: \(core dumped\))?)"
 )
-_STEPD = re.compile(
+_STEPD = Lazy(
     r"\*\*\* (STEP|JOB) (\S{1,64}) ON (\S{1,255}) (CANCELLED|FAILED|PREEMPTED|TERMINATED|KILLED)"
     r"(?: AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d))?(?: (?:DUE TO|due to) ([A-Za-z ,_-]{1,80}?))?"
     r"(?:,? see SlurmctldLog\S{0,40}|,? with [^*]{0,80})?\s{0,4}\*\*\*"
 )
-_NOTICED = re.compile(
+_NOTICED = Lazy(
     r"noticed that process rank (\d{1,9}) with PID (\d{1,9}) on node (\S{1,255}) exited on signal (\d{1,3})"
 )
-_NOTICED_EXIT = re.compile(
+_NOTICED_EXIT = Lazy(
     r"process rank (\d{1,9}) with PID (\d{1,9}) on node (\S{1,255}) exited (?:with|improperly)[^\d]{0,40}(-?\d{0,5})"
 )
-_MPI_ABORT = re.compile(
+_MPI_ABORT = Lazy(
     r"MPI_A(?:BORT|bort)(?: was invoked|\w{0,8}) on rank (\d{1,9}) in communicator .{1,200} ?with errorcode (-?\d{1,9})"
 )
-_MPI_ABORT_APP = re.compile(r"application called MPI_Abort\([^,]{1,64}, (-?\d{1,9})\) - process (\d{1,9})")
-_PRIMARY = re.compile(r"Primary job\s{1,4}terminated normally, but \d{1,6} process")
-_ELASTIC = re.compile(r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,6}) \(pid: (\d{1,9})\) of binary")
-_DEEPSPEED = re.compile(r"exits with return code = (-?\d{1,6})")
-_LOCAL_RANK = re.compile(r"--local[_-]rank[= ](\d{1,6})|subprocess on (?:local )?rank (\d{1,6})")
-_KILLING = re.compile(r"Killing subprocess (\d{1,9})")
-_PDSH = re.compile(r"pdsh@[^:\s]{1,255}: ([^:\s]{1,255}): (?:\S{1,32} )?exited with exit code (\d{1,5})")
-_SHELL = re.compile(rf": line \d{{1,7}}: {{1,4}}(\d{{1,9}}) ({_WORDS})(?:\s{{1,40}}|\s{{0,4}}\(core dumped\))(?:\S|\Z)")
-_SHELL_BARE = re.compile(
+_MPI_ABORT_APP = Lazy(r"application called MPI_Abort\([^,]{1,64}, (-?\d{1,9})\) - process (\d{1,9})")
+_PRIMARY = Lazy(r"Primary job\s{1,4}terminated normally, but \d{1,6} process")
+_ELASTIC = Lazy(r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,6}) \(pid: (\d{1,9})\) of binary")
+_DEEPSPEED = Lazy(r"exits with return code = (-?\d{1,6})")
+_LOCAL_RANK = Lazy(r"--local[_-]rank[= ](\d{1,6})|subprocess on (?:local )?rank (\d{1,6})")
+_KILLING = Lazy(r"Killing subprocess (\d{1,9})")
+_PDSH = Lazy(r"pdsh@[^:\s]{1,255}: ([^:\s]{1,255}): (?:\S{1,32} )?exited with exit code (\d{1,5})")
+_SHELL = Lazy(rf": line \d{{1,7}}: {{1,4}}(\d{{1,9}}) ({_WORDS})(?:\s{{1,40}}|\s{{0,4}}\(core dumped\))(?:\S|\Z)")
+_SHELL_BARE = Lazy(
     rf"\A(?:\[\d{{1,4}}\][+-]?\s{{1,8}})?(?:\d{{1,9}} )?({_WORDS})(?:\s{{1,4}}\(core dumped\))?"
     rf"(?:\s{{2,40}}\S.{{0,2000}})?\s{{0,8}}\Z"
 )
-_CHILD = re.compile(r"\[rank: (\d{1,9})\] Child process with PID (\d{1,9}) terminated with code (-?\d{1,5})")
-_SPAWNED = re.compile(r"\bprocess (\d{1,9}) terminated with (?:signal (SIG\w{1,16})|exit code (-?\d{1,5}))")
-_CALLED = re.compile(r"returned non-zero exit status (-?\d{1,6})|died with <Signals\.(SIG\w{1,16})")
-_GOT_SIGNAL = re.compile(r"\bProcess (\d{1,9}) got signal: (\d{1,3})")
-_COMMAND = re.compile(r"command terminated with (?:non-zero )?exit code:? ?(\d{1,5})")
-_ENTRYPOINT = re.compile(
+_CHILD = Lazy(r"\[rank: (\d{1,9})\] Child process with PID (\d{1,9}) terminated with code (-?\d{1,5})")
+_SPAWNED = Lazy(r"\bprocess (\d{1,9}) terminated with (?:signal (SIG\w{1,16})|exit code (-?\d{1,5}))")
+_CALLED = Lazy(r"returned non-zero exit status (-?\d{1,6})|died with <Signals\.(SIG\w{1,16})")
+_GOT_SIGNAL = Lazy(r"\bProcess (\d{1,9}) got signal: (\d{1,3})")
+_COMMAND = Lazy(r"command terminated with (?:non-zero )?exit code:? ?(\d{1,5})")
+_ENTRYPOINT = Lazy(
     r"[Jj]ob .{0,300}?failed with (?:non-zero )?exit code:? (-?\d{1,5})"
     r"|entrypoint command failed with exit code (-?\d{1,5})"
 )
-_EXIT_LINE = re.compile(
+_EXIT_LINE = Lazy(
     r"\A\W{0,12}(?:\w{1,32}(?:\.py|\.sh)?\s){0,4}?"
     r"(?:[Ee]xit(?:ed)?(?:ing)?(?: with)? ?(?:code|status)|returncode|return code|rc|EXIT_CODE)"
     r"\s{0,4}[:=]?\s{0,4}(-?\d{1,5})\W{0,12}\Z"
 )
-_FAILED_RC = re.compile(
+_FAILED_RC = Lazy(
     r"\b[Pp]rocess (\d{1,9}) (?:failed|exited|exit) with "
     r"(?:return |status |exit )?(?:code|status)(?: code)?:? (-?\d{1,5})"
 )
 
 # The modules that only start and watch processes. A traceback that ends in them tells of a launcher.
-_LAUNCHER_FILE = re.compile(
+_LAUNCHER_FILE = Lazy(
     r"accelerate/commands/|deepspeed/launcher/|torch/distributed/(?:launch|run|elastic|launcher)\b|torch/distributed/elastic/"
     r"|horovod/runner/|colossalai/cli/|nemo_run/|lightning_fabric/cli|llamafactory/(?:cli|launcher)|swift/cli/"
 )
 _DETECTED = "detected that one or more processes exited with non-zero status"
-_FIRST = re.compile(r"Process name: (?:\[\[\d{1,9},\d{1,9}\],)?(\d{1,9})\]?\s{1,8}Exit code:\s{1,8}(-?\d{1,5})")
+_FIRST = Lazy(r"Process name: (?:\[\[\d{1,9},\d{1,9}\],)?(\d{1,9})\]?\s{1,8}Exit code:\s{1,8}(-?\d{1,5})")
 _LAUNCHER_TYPES = frozenset({"ChildFailedError", "SignalException", "ProcessExitedException"})
 
 OPENERS = (

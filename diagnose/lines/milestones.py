@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from diagnose.lines.patterns import Lazy
 from diagnose.models.flow import ProgressKind
 
 # What opens the gate, and to which kind of milestone: a line without any of these holds none.
@@ -42,14 +43,14 @@ _KINDS = (len(CHECKPOINT_LITERALS), len(CHECKPOINT_LITERALS) + len(COMPLETED_LIT
 _ANY = re.IGNORECASE
 
 # Words that turn a statement into a plan, a complaint, an offer or another subject.
-_DENIED = re.compile(
+_DENIED = Lazy(
     r"\b(?:fail\w*|error|errors|unable|cannot|can't|couldn't|could not|not|no|never|without|skip\w*|will|would|should"
     r"|may|might|disabl\w*|exception|warning|expected|retry\w*|if|when|whether|before|until|unless|gradient"
     r"|activation|shards?|part|corrupt\w*|missing|mismatch|delet\w*|remov\w*|interval|every|waiting|use_cache|timed"
     r"|shape)\b|Error\b",
     _ANY,
 )
-_SAVE_STARTED = re.compile(
+_SAVE_STARTED = Lazy(
     r"\b(?:(?:saving|writing|dumping|start(?:ed|ing)? saving|began saving) (?:[\w\-'.]+ ){0,5}?(?:checkpoint"
     r"|ckpt|snapshot)"
     r"|sav(?:e|ing) (?:final |best |the |full )*model (?:weights |state )?(?:to|at|under)\b"
@@ -63,7 +64,7 @@ _SAVE_STARTED = re.compile(
     r"|\[Torch\] Saving \S|, saving model to '",
     _ANY,
 )
-_SAVE_COMPLETE = re.compile(
+_SAVE_COMPLETE = Lazy(
     r"\b(?:(?:saved|wrote|written|uploaded|stored|committed) (?:[\w\-'.]+ ){0,4}?(?:checkpoint|ckpt|snapshot)"
     r"|(?:finished|completed|done) (?:async\w* )?(?:saving|writing|uploading"
     r"|committing) (?:[\w\-'.]+ ){0,4}?(?:checkpoint|ckpt|snapshot)"
@@ -77,10 +78,8 @@ _SAVE_COMPLETE = re.compile(
     r"|\[Torch\] Saved \S",
     _ANY,
 )
-_SAVE_DONE_TAIL = re.compile(
-    r"\bsaving (?:[\w\-'.]+ ){0,3}?checkpoint\b.{0,300}(?:\.\.\.|:) ?(?:done|ok|finished)\W*$", _ANY
-)
-_LOADED = re.compile(
+_SAVE_DONE_TAIL = Lazy(r"\bsaving (?:[\w\-'.]+ ){0,3}?checkpoint\b.{0,300}(?:\.\.\.|:) ?(?:done|ok|finished)\W*$", _ANY)
+_LOADED = Lazy(
     r"\b(?:(?:loaded|restored) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)"
     r"|(?:checkpoint|ckpt)\b(?: \S+){0,3}? (?:was |has been |is |successfully )*(?:loaded|restored)\b"
     r"|(?:finished|done) (?:loading|restoring) (?:the |a )?checkpoint"
@@ -89,23 +88,23 @@ _LOADED = re.compile(
     r"|continuing training from (?:global )?(?:step|epoch|checkpoint)|restored from\b)",
     _ANY,
 )
-_LOAD_STARTED = re.compile(r"\b(?:loading|restoring) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)\b", _ANY)
-_CHECKPOINTING = re.compile(
+_LOAD_STARTED = Lazy(r"\b(?:loading|restoring) (?:[\w\-'.]+ ){0,5}?(?:checkpoint|ckpt)\b", _ANY)
+_CHECKPOINTING = Lazy(
     r"(?:gradient|activation|selective)[ _-]checkpoint|checkpointing\b|checkpoint shards|checkpoint_utils\b", _ANY
 )
-_PATH = re.compile(
+_PATH = Lazy(
     r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400}"
     r"|[\w.\-]{1,100}/[\w./=\-]{1,300}\.(?:pt|pth|ckpt|safetensors|bin|distcp)\b)"
 )
-_PLACE_STEP = re.compile(
+_PLACE_STEP = Lazy(
     r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b|@ (\d{1,12}) updates", _ANY
 )
-_PATH_STEP = re.compile(
+_PATH_STEP = Lazy(
     r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]"
     r"|epoch=\d{1,6}-step=)0*(\d{1,12})"
 )
 
-_COMPLETED = re.compile(
+_COMPLETED = Lazy(
     r"\btraining (?:is |was |has |job |run |process |loop )*(?:successfully |now )?(?:completed?|finished|done"
     r"|succeeded)\b"
     r"|\b(?:finished|completed) (?:the |model |pre-?|successful )*training\b"
@@ -125,15 +124,15 @@ _COMPLETED = re.compile(
     r"|^\W*all done\W*$|^\W*\bSuccessfully completed\.?\s*$",
     _ANY,
 )
-_PART = re.compile(
+_PART = Lazy(
     r"\b(?:epochs?|phase|stage|fold|trial|tokeni[sz]er|warm-?up|round|shard|part|batch|iteration \d+ of"
     r"|step \d+ of|generation"
     r"|sub-?task|download\w*|prolog|epilog|not|before|until|if|when|once|failed|errors?|without|will|unless"
     r"|after all)\b",
     _ANY,
 )
-_SENTENCE_END = re.compile(r"[.;!]")
-_EXIT = re.compile(
+_SENTENCE_END = Lazy(r"[.;!]")
+_EXIT = Lazy(
     r"\b(?:exit(?:ed|s|ing)?|terminated|finished|returned|ended|stopped"
     r"|return)[ :,]*(?:program )?(?:with )?(?:an? )?(?:non-?zero )?"
     r"(?:exit[ _-]?)?(?:code|status|value|return code)s?\s*(?:of|is|was)?\s*[:=]?\s*(-?\d{1,4})\b"
@@ -142,22 +141,22 @@ _EXIT = re.compile(
     r"|\b(?:return code|ret_code|returncode|rc|return value)\s*[:=]?\s*(-?\d{1,4})\b",
     _ANY,
 )
-_EXIT_JOB = re.compile(
+_EXIT_JOB = Lazy(
     r"^\W*(?:exit(?:ed)?|return|rc|ret_code)\b|\b(?:job|training|train\w*|script|program|container|ranks"
     r"|workers|command|process|main|srun"
     r"|torchrun|mpirun|mpiexec|python\w*|launcher|run|finished|normal termination|all|State|deepspeed"
     r"|accelerate|\w+\.(?:sh|py))\b",
     _ANY,
 )
-_EXIT_OTHER = re.compile(
+_EXIT_OTHER = Lazy(
     r"\b(?:prolog|epilog|health\w*|hook|data ?loader|worker \(?pid|nvidia-smi|check|sidecar|init|server|ssh"
     r"|subprocess|trial"
     r"|compile\w*|make|pip|git|exitcode|download\w*|nccl-test\w*|if|when|until)\b",
     _ANY,
 )
-_SEFF = re.compile(r"^\s*State: ([A-Z_]{4,20})(?: by \d+)? \(exit code (\d{1,3})\)")
-_RECORD = re.compile(r"\bJobState=([A-Z_]{4,20})\b.*\bExitCode=(\d{1,3}):(\d{1,3})\b")
-_PROCESS_OK = re.compile(r"\bProcess \d{1,9} exits successfully")
+_SEFF = Lazy(r"^\s*State: ([A-Z_]{4,20})(?: by \d+)? \(exit code (\d{1,3})\)")
+_RECORD = Lazy(r"\bJobState=([A-Z_]{4,20})\b.*\bExitCode=(\d{1,3}):(\d{1,3})\b")
+_PROCESS_OK = Lazy(r"\bProcess \d{1,9} exits successfully")
 
 
 def read_milestone(body: str, hits: Iterable[int]) -> Milestone | None:

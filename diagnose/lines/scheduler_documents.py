@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from diagnose.lines.json_errors import read_json_error
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.scheduler import canonical, join, slurm_job, slurm_node
 from diagnose.models import Line, LogSource, Record
 from diagnose.settings import Limits
@@ -21,10 +22,10 @@ from diagnose.settings import Limits
 _MAX_ALIASES = 16
 _MAX_DEPTH = 200
 _MAX_RECORDS = 50_000
-_YAML_START = re.compile(r"(?:---\s{0,8}\Z|---\s|%YAML|apiVersion:|kind:|items:|- apiVersion:|metadata:|jobs:|nodes:)")
-_ALIAS = re.compile(r"(?:^|[\s:,\[{-])[&*][A-Za-z0-9_]")
-_STACKED = re.compile(r"\s{0,400}(?:[-?] {1,8}){12}")
-_LISTS = re.compile(r'"(?:items|jobs|nodes)"\s{0,64}:\s{0,64}\[')
+_YAML_START = Lazy(r"(?:---\s{0,8}\Z|---\s|%YAML|apiVersion:|kind:|items:|- apiVersion:|metadata:|jobs:|nodes:)")
+_ALIAS = Lazy(r"(?:^|[\s:,\[{-])[&*][A-Za-z0-9_]")
+_STACKED = Lazy(r"\s{0,400}(?:[-?] {1,8}){12}")
+_LISTS = Lazy(r'"(?:items|jobs|nodes)"\s{0,64}:\s{0,64}\[')
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 Json = dict[str, Any]

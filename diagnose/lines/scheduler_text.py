@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.scheduler import canonical, slurm_job, slurm_node
 from diagnose.models import Line, LogSource, Record
 
@@ -17,17 +18,17 @@ _MAX_KEYS = 400
 # How long the output of a `kubectl describe` that a job log shows may be.
 _DESCRIBED_LINES = 400
 
-_DASHES = re.compile(r"\s{0,8}-{2,400}(?: {1,4}-{1,400}){0,200}\s{0,8}\Z")
-_WORD = re.compile(r"-{1,400}")
-_KEY = re.compile(r"(?:\A|\s)([A-Z][A-Za-z]{0,31}(?:[:/][A-Za-z:/*]{1,31})?)=")
-_GAP = re.compile(r"\s{2,400}")
-_PAIR = re.compile(r"( {0,64})([A-Za-z][A-Za-z0-9 ./_-]{0,62}?):(?:\s{1,64}(.{0,8192}))?\Z", re.DOTALL)
-_SACCT = re.compile(r"\bsacct\b(.{1,1024})\Z")
-_SACCT_JOB = re.compile(r"-j ?(\S{1,64})|--jobs?[= ](\S{1,64})")
-_SACCT_FORMAT = re.compile(r"(?:-o|--format)[= ]?([\w%,]{1,512})")
-_DESCRIBE = re.compile(r"\bkubectl\b.{0,200}\bdescribe (pods?|po|nodes?|no)[ /]([\w.-]{1,253})")
-_NAMESPACE = re.compile(r"(?:-n|--namespace)[= ]?([\w.-]{1,253})")
-_COUNT = re.compile(r"\(x(\d{1,9})")
+_DASHES = Lazy(r"\s{0,8}-{2,400}(?: {1,4}-{1,400}){0,200}\s{0,8}\Z")
+_WORD = Lazy(r"-{1,400}")
+_KEY = Lazy(r"(?:\A|\s)([A-Z][A-Za-z]{0,31}(?:[:/][A-Za-z:/*]{1,31})?)=")
+_GAP = Lazy(r"\s{2,400}")
+_PAIR = Lazy(r"( {0,64})([A-Za-z][A-Za-z0-9 ./_-]{0,62}?):(?:\s{1,64}(.{0,8192}))?\Z", re.DOTALL)
+_SACCT = Lazy(r"\bsacct\b(.{1,1024})\Z")
+_SACCT_JOB = Lazy(r"-j ?(\S{1,64})|--jobs?[= ](\S{1,64})")
+_SACCT_FORMAT = Lazy(r"(?:-o|--format)[= ]?([\w%,]{1,512})")
+_DESCRIBE = Lazy(r"\bkubectl\b.{0,200}\bdescribe (pods?|po|nodes?|no)[ /]([\w.-]{1,253})")
+_NAMESPACE = Lazy(r"(?:-n|--namespace)[= ]?([\w.-]{1,253})")
+_COUNT = Lazy(r"\(x(\d{1,9})")
 _EVENTS = ("Type", "Reason", "Age", "From", "Message")
 _NODE_CONDITIONS = ("Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message")
 

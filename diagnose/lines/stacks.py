@@ -6,15 +6,14 @@ In: the lines of one stream from an opener on. Out: `stack` records that hold th
 
 from __future__ import annotations
 
-import re
-
 from diagnose.lines.grammar import Builder, Lines, Step, plain
+from diagnose.lines.patterns import Lazy
 from diagnose.models import Line, Record
 from diagnose.settings import Limits
 
 _MAX_NOISE = 4
 _TERMINATE = "terminate called "
-_TERMINATE_TYPE = re.compile(
+_TERMINATE_TYPE = Lazy(
     r"terminate called (?:after throwing an instance of '([^']{1,300})'|without an active exception|recursively)"
 )
 _WHAT = "  what():"
@@ -35,13 +34,13 @@ _FRAME_STARTS = (
     "*** Aborted at", "PC: @", "(unknown)", "====", "Fatal error:", "stack trace:", "Stack trace", "Backtrace:",
     "backtrace:",
 )  # fmt: skip
-_MPI_BLOCK = re.compile(r"\[[^\]\s:]{1,255}:\d{1,9}\] (?:\*\*\* |\[ ?\d{1,3}\] |Signal|Failing|Associated)")
-_MPI_OPEN = re.compile(r"\[[^\]\s:]{1,255}:\d{1,9}\] \*\*\* Process received signal \*\*\*")
-_UCX_FRAME = re.compile(r"\s{0,8}\d{1,3}\s{1,8}(?:0x[0-9a-fA-F]{1,16}|\S{1,512}\()")
-_UCX_OPEN = re.compile(r"={4,20} ?(?:backtrace|Backtrace)")
-_GDB_FRAME = re.compile(r"#\d{1,3}\s{1,4}(?:0x[0-9a-fA-F]{1,16}|\S)")
-_GLOG_AT = re.compile(r"\s{0,8}@\s{1,20}(?:0x[0-9a-fA-F]{1,16}|\(nil\))")
-_SIGNAL = re.compile(r"\b(SIG[A-Z]{3,6})\b|Signal: ([A-Z][A-Za-z ]{3,24}?) \(\d{1,2}\)|signal: ([A-Z]\w{3,24})")
+_MPI_BLOCK = Lazy(r"\[[^\]\s:]{1,255}:\d{1,9}\] (?:\*\*\* |\[ ?\d{1,3}\] |Signal|Failing|Associated)")
+_MPI_OPEN = Lazy(r"\[[^\]\s:]{1,255}:\d{1,9}\] \*\*\* Process received signal \*\*\*")
+_UCX_FRAME = Lazy(r"\s{0,8}\d{1,3}\s{1,8}(?:0x[0-9a-fA-F]{1,16}|\S{1,512}\()")
+_UCX_OPEN = Lazy(r"={4,20} ?(?:backtrace|Backtrace)")
+_GDB_FRAME = Lazy(r"#\d{1,3}\s{1,4}(?:0x[0-9a-fA-F]{1,16}|\S)")
+_GLOG_AT = Lazy(r"\s{0,8}@\s{1,20}(?:0x[0-9a-fA-F]{1,16}|\(nil\))")
+_SIGNAL = Lazy(r"\b(SIG[A-Z]{3,6})\b|Signal: ([A-Z][A-Za-z ]{3,24}?) \(\d{1,2}\)|signal: ([A-Z]\w{3,24})")
 _MESSAGE_STARTS = (
     "CUDA kernel errors might be", "For debugging consider", "Compile with `", "Last error:", "nccl",
     "Device-side assertion", "HIP kernel",

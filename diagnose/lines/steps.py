@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from diagnose.lines.patterns import Lazy
+
 MAX_STREAMS = 8192
 MAX_EPOCHS = 4096
 # Unnamed bars below this total are "3 files" and "2 shards", not training.
@@ -46,20 +48,20 @@ _OTHER_STEMS = (
     "evaluat", "validat", "predict", "inferenc", "benchmark", "resum", "restor", "restart", "checkpoint", "skip",
     "retry", "overflow", "waiting", "abort", "stopp", "kill",
 )  # fmt: skip
-_WORDS = re.compile(r"[a-z_]+")
+_WORDS = Lazy(r"[a-z_]+")
 # What stands beside a step of training, in lower case.
 _METRICS = (
     "loss", "lr=", "lr:", "lr ", "learning", "grad", "gnorm", "tflop", "mfu", "tok/s", "token", "tps", "throughput",
     "sample", "ppl", "perplexity", "reward", "acc", " ce ", "sec", "time", "_ms", " ms", "it/s", "perf/", "timing",
     "kl", "eta", "elapsed", " ok", "done", "complete", "finished", "actor/", "critic/",
 )  # fmt: skip
-_STEP_WORDS = re.compile(r"[sS]tep|STEP|[iI]ter|ITER|[uU]pdate|[bB]atch")
-_SCOPE = re.compile(
+_STEP_WORDS = Lazy(r"[sS]tep|STEP|[iI]ter|ITER|[uU]pdate|[bB]atch")
+_SCOPE = Lazy(
     r"(?:^|[^\w.\-])(?P<scope>(?:global|total|train|training|trainer|optimizer|current|curr|actor|learner)[_ /]"
     r"(?:global_)?)$",
     re.IGNORECASE,
 )
-_STEP = re.compile(
+_STEP = Lazy(
     r"(?P<word>step|iteration|iter|updates?|batch)['\"]?(?:\s+(?:at|is|number|no\.?))?\s*"
     r"[:=@#]{0,2}\s*['\"\[(]{0,2}\s*(?P<number>" + _NUMBER + r")(?P<after>[.%]?\w*)['\"]?\s*"
     r"(?:(?:/|of)\s*(?P<total>" + _NUMBER + r"))?",
@@ -67,48 +69,48 @@ _STEP = re.compile(
 )
 MAX_WORDS = 16
 _GLOBAL = frozenset({"global", "total", "training", "trainer", "num"})
-_EPOCH = re.compile(
+_EPOCH = Lazy(
     r"(?:^|[^\w])(?:epoch|ep)(?:\s*\(train\))?\s*[:=#]?\s*\[?\s*(?P<epoch>\d{1,6})(?P<after>[.\w]*)"
     r"(?:\s*/\s*(?P<epochs>\d{1,6}))?",
     re.IGNORECASE,
 )
 # Epoch and step within it, side by side: torchvision, timm, MMEngine, the PyTorch examples and what grew from them.
-_IN_EPOCH = re.compile(
+_IN_EPOCH = Lazy(
     r"(?:^|[^\w])(?:epoch|train|ep)(?:\s*\(train\))?\s*:?\s*\[?\s*(?P<epoch>\d{1,6})(?:\s*/\s*(?P<epochs>\d{1,6}))?\s*"
     r"\]?[\s,:|\-]{0,4}(?:(?:iter|iteration|step"
     r"|batch)\s*[:=]?\s*)?\[?\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})",
     re.IGNORECASE,
 )
-_ITER_ONLY = re.compile(r"\bIter(?:\(train\))?\s*\[\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\]")
-_TAGGED = re.compile(r"\[(?:step|batch|iter)=(?P<number>\d{1,12})/(?P<total>\d{1,12})")
-_SWIFT = re.compile(r"'global_step/max_steps': '(?P<number>\d{1,12})/(?P<total>\d{1,12})'")
-_LEVANTER = re.compile(
+_ITER_ONLY = Lazy(r"\bIter(?:\(train\))?\s*\[\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\]")
+_TAGGED = Lazy(r"\[(?:step|batch|iter)=(?P<number>\d{1,12})/(?P<total>\d{1,12})")
+_SWIFT = Lazy(r"'global_step/max_steps': '(?P<number>\d{1,12})/(?P<total>\d{1,12})'")
+_LEVANTER = Lazy(
     r"Progress on:\s?train\s+(?P<number>[\d.]{1,12})(?P<unit>[kM]?)(?:it)?/(?P<total>[\d.]{1,12})(?P<units>[kM]?)"
 )
 # tqdm: `desc: 22%|██ | 440/1998 [14:02<48:12, 1.81s/it, loss=2.1]`; the percentage is missing where no bar is drawn.
-_BAR = re.compile(
+_BAR = Lazy(
     r"(?P<name>[^\r]{0,200}?)\s*\d{1,3}%\|(?P<bar>[^|\r]{0,400})\|\s*(?P<number>\d{1,12})/(?P<total>\d{1,12})\s*"
     r"\[(?P<rest>[^\r]{0,400})"
 )
-_RICH_BAR = re.compile(
+_RICH_BAR = Lazy(
     r"(?P<name>[^━╸╺\r]{0,120}?)\s*[━╸╺]{2,400}[^\d]{0,40}(?P<number>\d{1,12})/(?P<total>\d{1,12})"
     r"(?P<rest>[^\r]{0,400})"
 )
-_KERAS_BAR = re.compile(
+_KERAS_BAR = Lazy(
     r"^\s*(?P<number>\d{1,12})/(?P<total>\d{1,12})\s*(?:\[[=>.]{2,80}\]|[━╸╺]{2,80})(?P<rest>[^\r]{0,400})"
 )
-_BAR_RATE = re.compile(r"(?:it/s|s/it|\?it/s|\bb/s|step/s|s/step|batch(?:es)?/s|s/batch)")
-_BAR_TRAINING = re.compile(r"\b(?:train|epoch|step|iter|ep|optimi[sz]|pretrain|fine-?tun|loss|episode)", re.IGNORECASE)
-_BAR_OTHER = re.compile(
+_BAR_RATE = Lazy(r"(?:it/s|s/it|\?it/s|\bb/s|step/s|s/step|batch(?:es)?/s|s/batch)")
+_BAR_TRAINING = Lazy(r"\b(?:train|epoch|step|iter|ep|optimi[sz]|pretrain|fine-?tun|loss|episode)", re.IGNORECASE)
+_BAR_OTHER = Lazy(
     r"\b(?:eval|valid|val|test|sanity|predict|infer|map|filter|token|download|upload|load|resolv|generat|shard|fetch"
     r"|extract|sav|cache|caching|pack|group|hash|creat|process|captur|convert|sampl|roll|prepar|read|writ|copy|compil"
     r"|merg|split|pull|build|index|warm|calibrat|quantiz|running|comput|render|decod|encod|pre-?process)",
     re.IGNORECASE,
 )
-_POSTFIX_STEP = re.compile(r"\bglobal_step=(?P<number>\d{1,12})(?:\.0*)?(?:[,\]\s]|$)")
-_EPOCH_LINE = re.compile(r"^\s*[\[(]?Epoch:?\s+(?P<epoch>\d{1,6})(?:\s*/\s*(?P<epochs>\d{1,6}))?[\])]?\s*:?\s*$")
-_MLLOG_KEY = re.compile(r"\"key\": ?\"(?P<key>\w+)\"")
-_MLLOG_STEP = re.compile(r"\"(?:step_num|step|iteration)\": ?(?P<number>\d{1,12})[,}\s]")
+_POSTFIX_STEP = Lazy(r"\bglobal_step=(?P<number>\d{1,12})(?:\.0*)?(?:[,\]\s]|$)")
+_EPOCH_LINE = Lazy(r"^\s*[\[(]?Epoch:?\s+(?P<epoch>\d{1,6})(?:\s*/\s*(?P<epochs>\d{1,6}))?[\])]?\s*:?\s*$")
+_MLLOG_KEY = Lazy(r"\"key\": ?\"(?P<key>\w+)\"")
+_MLLOG_STEP = Lazy(r"\"(?:step_num|step|iteration)\": ?(?P<number>\d{1,12})[,}\s]")
 _MLLOG_PROGRESS = frozenset({"block_stop", "epoch_stop", "eval_accuracy", "train_loss", "eval_stop", "tracked_stats"})
 
 

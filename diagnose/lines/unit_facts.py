@@ -12,6 +12,7 @@ from typing import Protocol
 import ahocorasick_rs
 
 from diagnose.lines.hostlists import expand_hostlist
+from diagnose.lines.patterns import Lazy
 from diagnose.lines.unit_store import STRONG, WEAK
 from diagnose.lines.units import is_pci, normalise_pci
 from diagnose.models import Line, Unit
@@ -35,80 +36,80 @@ OPENERS = {
     "Name: ": "pod", "mpirun": "launch",
 }  # fmt: skip
 
-_NCCL = re.compile(r"(?P<host>[A-Za-z0-9][\w.\-]*):(?P<pid>\d{1,9}):\d{1,9} \[(?P<dev>\d{1,3})\] ")
-_COMM = re.compile(
+_NCCL = Lazy(r"(?P<host>[A-Za-z0-9][\w.\-]*):(?P<pid>\d{1,9}):\d{1,9} \[(?P<dev>\d{1,3})\] ")
+_COMM = Lazy(
     r"\bcomm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) n[rR]anks (?P<nranks>\d{1,7})"
     r"(?: nNodes \d{1,6} localRanks \d{1,4}"
     r" localRank (?P<local>\d{1,4}))?(?: cudaDev (?P<cuda>\d{1,3}))?(?: nvmlDev (?P<nvml>\d{1,3}))?(?: busId "
     r"(?P<bus>[0-9a-f]{1,12}))?"
     r"(?:[^\n]{0,200}? commId (?P<id>0x[0-9a-f]{1,16}))?"
 )
-_NCCL_IP = re.compile(r"(?:Bootstrap : Using|OOB|NET/Socket : Using \[0\])\s?[\w.\-]{1,32}:(\d{1,3}(?:\.\d{1,3}){3})<")
-_NCCL_NIC = re.compile(r"\[\d{1,3}\]([A-Za-z]\w{1,30}:\d{1,3})/(?:IB|RoCE)")
-_RANK_TAG = re.compile(r"\[rank(\d{1,7})\]")
-_GROUP = re.compile(
+_NCCL_IP = Lazy(r"(?:Bootstrap : Using|OOB|NET/Socket : Using \[0\])\s?[\w.\-]{1,32}:(\d{1,3}(?:\.\d{1,3}){3})<")
+_NCCL_NIC = Lazy(r"\[\d{1,3}\]([A-Za-z]\w{1,30}:\d{1,3})/(?:IB|RoCE)")
+_RANK_TAG = Lazy(r"\[rank(\d{1,7})\]")
+_GROUP = Lazy(
     r"\[PG (?:ID (?P<id>\d{1,9}) PG GUID (?P<guid>[\w.\-]{1,64})(?:\((?P<name>[^()\]]{1,80})\))?"
     r"|(?P<old>\d{1,9})(?: \((?P<oldname>[^()\]]{1,80})\))?)"
     r" Rank (?P<rank>\d{1,7})\]"
 )
-_MEMBERS = re.compile(
+_MEMBERS = Lazy(
     r"\bRank (\d{1,7}) has (?P<name>[a-z][\w /\-]{2,60}?(?:group"
     r"|parallel)[\w /\-]{0,60}?)\s?: \[(?P<ranks>[\d, ]{1,4000})\]"
 )
-_WORLD = re.compile(
+_WORLD = Lazy(
     r"(?:^|[^\w.\-])(?:dist_|global_)?world[_ ]size['\"]?\s*(?:[:=]|is|of)?\s*['\"]?(\d{1,7})\b"
     r"|MEMBER: \d{1,7}/(\d{1,7})"
     r"|\bStarting with (\d{1,7}) process|\bWORLD_SIZE['\"]?\s*[=:]\s*['\"]?(\d{1,7})\b",
     re.IGNORECASE,
 )
-_PART_OF_WORLD = re.compile(
+_PART_OF_WORLD = Lazy(
     r"(?:parallel|local|group|data|tensor|pipeline|context|expert|model|node|tp|dp|pp|ep|cp)[ _]*$", re.IGNORECASE
 )
-_NNODES = re.compile(r"(?:--nnodes|\bnnodes|--num_nodes|--nodes|\bSLURM_NNODES)[= ]+['\"]?(\d{1,5})(?:[^\d:]|$)")
-_NPROC = re.compile(
+_NNODES = Lazy(r"(?:--nnodes|\bnnodes|--num_nodes|--nodes|\bSLURM_NNODES)[= ]+['\"]?(\d{1,5})(?:[^\d:]|$)")
+_NPROC = Lazy(
     r"(?:--nproc[-_]per[-_]node|\bnproc_per_node|--num_gpus|--ntasks-per-node|num_local_procs"
     r"|\bSLURM_NTASKS_PER_NODE)[= ]+['\"]?(\d{1,4})(?:[^\d(]|$)"
 )
-_MPI = re.compile(r"\bmpi(?:run|exec)\b[^\n]{0,400}? (?:-np|-n|--np) (\d{1,7})\b")
-_PAIR = re.compile(
+_MPI = Lazy(r"\bmpi(?:run|exec)\b[^\n]{0,400}? (?:-np|-n|--np) (\d{1,7})\b")
+_PAIR = Lazy(
     r"(?:^|[^\w\-.])(?P<key>global_rank|global rank|local_rank|local rank|world_size|rank|hostname|host|pid"
     r"|gpu)\b['\"]?\s?(?::\s|[:= ])\s?['\"]?"
     r"(?P<value>[A-Za-z0-9][\w.\-]{0,127})(?:\((?P<of>\d{1,7})\))?",
     re.IGNORECASE,
 )
-_INIT_RANK = re.compile(r"distributed init \(rank (\d{1,7})\)[^\n]{0,80}?gpu (\d{1,3})")
-_PLACED = re.compile(
+_INIT_RANK = Lazy(r"distributed init \(rank (\d{1,7})\)[^\n]{0,80}?gpu (\d{1,3})")
+_PLACED = Lazy(
     r"\b[Rr]ank (?P<rank>\d{1,7}) (?:is |runs |running |started |launched )?on (?:host "
     r"|node )?(?P<host>[A-Za-z][\w.\-]*\d[\w.\-]*)"
     r"(?:[, ]{1,2}(?:gpu|GPU|device|local rank) ?(?P<gpu>\d{1,3}))?"
 )
-_MAPPING = re.compile(r"'([A-Za-z0-9][\w.\-]{0,127})': \[([\d, ]{0,4000})\]")
-_SUMMARY = re.compile(
+_MAPPING = Lazy(r"'([A-Za-z0-9][\w.\-]{0,127})': \[([\d, ]{0,4000})\]")
+_SUMMARY = Lazy(
     r"^\s*(?:host\s+: (?P<host>[\w.\-]{1,253})|rank\s+: (?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,4})\)"
     r"|exitcode\s+: -?\d{1,4} \(pid: (?P<pid>\d{1,9})\))\s*$"
 )
-_USING_GPU = re.compile(r"\b[Rr]ank (\d{1,7})\]?\s+[^\n]{0,20}?using GPU (\d{1,3})\b")
-_VISIBLE = re.compile(r"LOCAL_RANK: (\d{1,4}) - CUDA_VISIBLE_DEVICES: \[([\d,]{1,200})\]")
-_BIND = re.compile(
+_USING_GPU = Lazy(r"\b[Rr]ank (\d{1,7})\]?\s+[^\n]{0,20}?using GPU (\d{1,3})\b")
+_VISIBLE = Lazy(r"LOCAL_RANK: (\d{1,4}) - CUDA_VISIBLE_DEVICES: \[([\d,]{1,200})\]")
+_BIND = Lazy(
     r"\bcpu[-_]bind=\S+ - (?P<host>[\w.\-]{1,253}), task\s+(?P<task>\d{1,7})\s+(?P<local>\d{1,4}) \[(?P<pid>\d{1,9})\]"
 )
-_SRUN = re.compile(r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.\-]{0,127}): tasks? (?P<tasks>[\d,\-]{1,400}): ")
-_NODES = re.compile(r"(?:SLURM_(?:JOB_|STEP_)?NODELIST|\bNodeList|\bnodes)=(?P<list>[A-Za-z][\w.,\-\[\]]{0,4000})")
-_SLURM_NUMBER = re.compile(r"\bSLURM_(?P<key>NTASKS|NPROCS|NTASKS_PER_NODE|GPUS_ON_NODE)[=:]\s?(?P<value>\d{1,7})\b")
-_SLURM_SPREAD = re.compile(r"\bSLURM_DISTRIBUTION=(\w{3,12})|using (block|cyclic|plane|arbitrary) distribution")
-_SMI_LIST = re.compile(r"\bGPU (\d{1,3}): [^\n()]{1,80} \(UUID: (GPU-[0-9a-fA-F\-]{8,40})\)")
-_SMI_TABLE = re.compile(r"^\|\s+(\d{1,3})\s+\S[^|]{0,80}\|\s*([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s")
-_SMI_PROCESS = re.compile(r"^\|\s+(\d{1,3})\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(\d{1,9})\s+[CG+M]{1,3}\s")
-_SMI_ROW = re.compile(r"^\s*(\d{1,3}),\s?[^\n]{0,300}$")
-_PCI_LONG = re.compile(r"\b[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\b")
-_UUID = re.compile(r"\bGPU-[0-9a-f]{8}-[0-9a-f\-]{8,28}")
-_ROCM = re.compile(r"^GPU\[(\d{1,3})\]\s*: PCI Bus: ([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
-_KERNEL_GPU = re.compile(r"NVRM: GPU at PCI:([0-9a-fA-F:]{7,16}): (GPU-[0-9a-fA-F\-]{8,40})")
-_KERNEL_SERIAL = re.compile(r"NVRM: GPU Board Serial Number: (\w{4,32})")
-_KERNEL_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{5,16})\): \d{1,4}, pid=(\d{1,9})\b")
-_POD_NODE = re.compile(r"^Node:\s+([A-Za-z0-9][\w.\-]{1,252})/(\d{1,3}(?:\.\d{1,3}){3})")
-_POD_NAME = re.compile(r"^Name:\s+([a-z0-9][\w.\-]{1,252})\s*$")
-_POD_ASSIGNED = re.compile(r"Successfully assigned [\w.\-]{1,100}/([\w.\-]{1,252}) to ([\w.\-]{1,252})")
+_SRUN = Lazy(r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.\-]{0,127}): tasks? (?P<tasks>[\d,\-]{1,400}): ")
+_NODES = Lazy(r"(?:SLURM_(?:JOB_|STEP_)?NODELIST|\bNodeList|\bnodes)=(?P<list>[A-Za-z][\w.,\-\[\]]{0,4000})")
+_SLURM_NUMBER = Lazy(r"\bSLURM_(?P<key>NTASKS|NPROCS|NTASKS_PER_NODE|GPUS_ON_NODE)[=:]\s?(?P<value>\d{1,7})\b")
+_SLURM_SPREAD = Lazy(r"\bSLURM_DISTRIBUTION=(\w{3,12})|using (block|cyclic|plane|arbitrary) distribution")
+_SMI_LIST = Lazy(r"\bGPU (\d{1,3}): [^\n()]{1,80} \(UUID: (GPU-[0-9a-fA-F\-]{8,40})\)")
+_SMI_TABLE = Lazy(r"^\|\s+(\d{1,3})\s+\S[^|]{0,80}\|\s*([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s")
+_SMI_PROCESS = Lazy(r"^\|\s+(\d{1,3})\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(\d{1,9})\s+[CG+M]{1,3}\s")
+_SMI_ROW = Lazy(r"^\s*(\d{1,3}),\s?[^\n]{0,300}$")
+_PCI_LONG = Lazy(r"\b[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\b")
+_UUID = Lazy(r"\bGPU-[0-9a-f]{8}-[0-9a-f\-]{8,28}")
+_ROCM = Lazy(r"^GPU\[(\d{1,3})\]\s*: PCI Bus: ([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+_KERNEL_GPU = Lazy(r"NVRM: GPU at PCI:([0-9a-fA-F:]{7,16}): (GPU-[0-9a-fA-F\-]{8,40})")
+_KERNEL_SERIAL = Lazy(r"NVRM: GPU Board Serial Number: (\w{4,32})")
+_KERNEL_XID = Lazy(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{5,16})\): \d{1,4}, pid=(\d{1,9})\b")
+_POD_NODE = Lazy(r"^Node:\s+([A-Za-z0-9][\w.\-]{1,252})/(\d{1,3}(?:\.\d{1,3}){3})")
+_POD_NAME = Lazy(r"^Name:\s+([a-z0-9][\w.\-]{1,252})\s*$")
+_POD_ASSIGNED = Lazy(r"Successfully assigned [\w.\-]{1,100}/([\w.\-]{1,252}) to ([\w.\-]{1,252})")
 
 
 class Facts(Protocol):
