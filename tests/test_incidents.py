@@ -152,7 +152,7 @@ def test_verdict(folder, services, contract, monkeypatch):
 
 
 def test_the_fixtures_are_whole(services):
-    """Every input of a fixture exists, every evidence line is in it, every name is one of the taxonomy's."""
+    """Every input of a fixture exists, every error type is one of the taxonomy's, every text has a public source."""
     folders = [case.values[0] for case in cases()]
     assert folders
     for folder in folders:
