@@ -35,8 +35,8 @@ def diagnose(
     """
     from diagnose.pipeline import Request, Services
     from diagnose.pipeline import diagnose as run
-    from diagnose.rules.load import load_rules
+    from diagnose.rules.bundle import load_bundled
 
     settings = settings or Settings()
     request = Request([paths] if isinstance(paths, str) else list(paths), kernel_logs, scheduler_records, inventory)
-    return run(request, Services(load_rules(settings.rules)), settings)
+    return run(request, Services(load_bundled(settings.rules)), settings)

@@ -1,11 +1,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_lines_tracebacks import FORMS
 
 from diagnose.compress.hold import RECORD_HOLD_LINES
 from diagnose.lines.assembler import guard_openers
 from diagnose.settings import Limits
 from tests.recordlines import assemble, read
+from tests.test_lines_tracebacks import FORMS
 
 PIECES = [
     *sorted({line for text, _, _ in FORMS.values() for line in text.split("\n")}),
@@ -82,7 +82,7 @@ def test_a_gap_in_the_raw_lines_ends_a_record():
 
 
 def test_stale_records_of_other_streams_come_out_while_lines_flow():
-    from recordlines import RecordAssembler
+    from tests.recordlines import RecordAssembler
 
     lines = read("[rank0]: Traceback (most recent call last):\n" + "\n".join(f"line {n}" for n in range(200)))
     assembler = RecordAssembler(lines[0].source, Limits())

@@ -28,7 +28,7 @@ def run_diagnose(options: argparse.Namespace) -> int:
     """Diagnose and write the report; returns the exit code of the verdict."""
     from diagnose.pipeline import Request, Services, diagnose
     from diagnose.report import render
-    from diagnose.rules.load import load_rules
+    from diagnose.rules.bundle import load_bundled
     from diagnose.settings import Settings
 
     settings = Settings(rules=tuple(options.rules))
@@ -39,7 +39,7 @@ def run_diagnose(options: argparse.Namespace) -> int:
         inventory=options.inventory,
         stdin=sys.stdin.buffer if "-" in [*options.logs, *options.kernel_log, *options.scheduler_record] else None,
     )
-    rules = load_rules(settings.rules)
+    rules = load_bundled(settings.rules)
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
         report = diagnose(request, Services(rules, on_progress=on_progress), settings)
     to_file = options.output is not None

@@ -17,9 +17,10 @@ import regex
 
 # Marks a place where anything may stand; it occurs in no keyword, being a private-use character.
 GAP: Final = "\ue000"
-_MAX_ALTERNATIVES: Final = 400
+_MAX_ALTERNATIVES: Final = 256
 _MAX_REPEAT: Final = 8
 _MAX_CLASS: Final = 6
+_LONG: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +129,22 @@ def _ways(item: Any) -> list[Shape]:
 def _repeat(low: int, high: Any, body: Any) -> list[Shape]:
     ways = _sequence(list(body))
     least, most = int(low), int(high)
+    times = min(least, _MAX_REPEAT)
+    if len(ways) ** (times + (2 if most > least else 0)) > _MAX_ALTERNATIVES:
+        # Too many ways to tell apart: one of them must be there, if any, and the rest is a gap.
+        some = [Shape(GAP, "") + way + Shape(GAP, way.sample * (min(least, _LONG) - 1)) for way in ways]
+        return some if least else [_EMPTY, *(Shape(GAP, "") + way + Shape(GAP, "") for way in ways)]
     exact = [_EMPTY]
-    for _ in range(min(least, _MAX_REPEAT)):
+    for _ in range(times):
         exact = [shape + way for shape in exact for way in ways]
-        if len(exact) > _MAX_ALTERNATIVES:
-            return [Shape(GAP, ways[0].sample * min(least, 64))]
-    if least > _MAX_REPEAT:
-        return [Shape(GAP, "") + shape + Shape(GAP, ways[0].sample * (least - _MAX_REPEAT)) for shape in exact]
+    if least > times:
+        return [shape + Shape(GAP, ways[0].sample * (min(least, _LONG) - times)) for shape in exact]
     if most == least:
         return exact
-    # Too many ways to tell apart: said before they are built, as their product would not fit in memory.
-    if len(exact) * len(ways) * max(len(ways), 1) > _MAX_ALTERNATIVES * 8:
-        return [*exact[:1], Shape(GAP, exact[0].sample)]
     # More of the same: once more, or several times, of which only the first and the last are known.
     once = [shape + way for shape in exact for way in ways]
     several = [shape + Shape(GAP, "") + way for shape in once for way in ways] if most > least + 1 else []
-    found = [*exact, *once, *several]
-    return found if len(found) <= _MAX_ALTERNATIVES else [*exact[:1], Shape(GAP, exact[0].sample)]
+    return [*exact, *once, *several]
 
 
 def _class(parts: Any) -> list[Shape]:

@@ -1,0 +1,161 @@
+"""The rule set, prebuilt: what a run needs of the rules, as one JSON file that loads in milliseconds.
+
+In: rule directories. Out: the same `RuleSet` that `load_rules` gives, without examples and prose, which only authors
+need. The bundle lies in the user's cache directory under a digest of the rule files' names, sizes and times and of this
+code's version: a stale or foreign one is simply another file. A cache that cannot be read or written costs time only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Any, Union, cast, get_args, get_origin
+
+from diagnose.models.rule import DiagnosisExamples, FilterExamples, RuleSet
+from diagnose.rules.load import load_rules
+from diagnose.rules.tree import shipped_rules
+
+_FORMAT = "3"
+_MAX_BYTES = 64 * 1024 * 1024
+
+
+def load_bundled(dirs: Sequence[str] = ()) -> RuleSet:
+    """The rule set of the shipped rules and site directories, from the bundle where it is current.
+
+    Raises `RuleError` like `load_rules`. Examples, descriptions and references are empty.
+    """
+    path = _path((shipped_rules(), *dirs))
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            if os.path.getsize(path) <= _MAX_BYTES:
+                with open(path, encoding="utf-8") as file:
+                    return cast("RuleSet", _built(RuleSet)(json.load(file)))
+    rule_set = slim(load_rules(dirs))
+    if path is not None:
+        _write(path, json.dumps(_plain(rule_set), separators=(",", ":")))
+    return rule_set
+
+
+def slim(rule_set: RuleSet) -> RuleSet:
+    """The rule set without what only authors need."""
+    return replace(
+        rule_set,
+        diagnoses=tuple(
+            replace(rule, examples=DiagnosisExamples((), ()), description="", references=(), falsepositives=())
+            for rule in rule_set.diagnoses
+        ),
+        filters=tuple(
+            replace(rule, examples=FilterExamples((), ()), description="", references=()) for rule in rule_set.filters
+        ),
+    )
+
+
+def _path(roots: Sequence[str]) -> str | None:
+    """Where the bundle of these directories lies; None where there is no cache directory."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(home):
+        return None
+    digest = hashlib.sha256(_FORMAT.encode())
+    for module in (__file__, _models_file()):
+        with contextlib.suppress(OSError):
+            digest.update(str(os.stat(module).st_mtime_ns).encode())
+    for root in roots:
+        digest.update(b"\0" + os.fsencode(os.path.abspath(root)))
+        for name, size, time in _listing(root):
+            digest.update(f"{name}\0{size}\0{time}\n".encode("utf-8", "surrogateescape"))
+    return os.path.join(home, "gpu-job-diagnose", f"rules-{digest.hexdigest()[:32]}.json")
+
+
+def _models_file() -> str:
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models", "rule.py")
+
+
+def _listing(root: str) -> list[tuple[str, int, int]]:
+    """All files below a directory with size and time of change, in a fixed order."""
+    found: list[tuple[str, int, int]] = []
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        with contextlib.suppress(OSError):
+                            stat = entry.stat()
+                            found.append((entry.path, stat.st_size, stat.st_mtime_ns))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def _write(path: str, text: str) -> None:
+    """Writes the bundle whole or not at all; two processes that do so at once write the same."""
+    folder = os.path.dirname(path)
+    temporary = ""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+            temporary = file.name
+            file.write(text)
+        os.replace(temporary, path)
+        _forget_others(folder, os.path.basename(path))
+    except OSError:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _forget_others(folder: str, keep: str) -> None:
+    """Keeps the few newest bundles."""
+    names = [name for name in os.listdir(folder) if name.startswith("rules-") and name != keep]
+    names.sort(key=lambda name: os.path.getmtime(os.path.join(folder, name)))
+    for name in names[:-7]:
+        os.unlink(os.path.join(folder, name))
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return [_plain(getattr(value, field.name)) for field in fields(value)]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+Build = Callable[[Any], Any]
+
+
+@cache
+def _built(hint: Any) -> Build:
+    """What turns plain JSON back into a value of this type."""
+    if is_dataclass(hint) and isinstance(hint, type):
+        hints = typing.get_type_hints(hint)
+        builds = [_built(hints[field.name]) for field in fields(hint)]
+        return lambda plain: hint(*[build(item) for build, item in zip(builds, plain, strict=True)])
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        each = _built(arguments[0])
+        return tuple if each is _same else (lambda plain: tuple([each(item) for item in plain]))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        value = _built(arguments[1])
+        return _same if value is _same else (lambda plain: {key: value(item) for key, item in plain.items()})
+    if origin in (Union, types.UnionType):
+        ways = [_built(argument) for argument in arguments if argument is not type(None)]
+        inner = next((way for way in ways if way is not _same), _same)
+        return _same if inner is _same else (lambda plain: None if plain is None else inner(plain))
+    return _same
+
+
+def _same(plain: Any) -> Any:
+    return plain
