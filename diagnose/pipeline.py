@@ -7,8 +7,9 @@ but what compression lets through and what the matcher gathers.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import BinaryIO
 
 from diagnose.compress import Compressor, Filters, Guard, PassThrough
@@ -22,12 +23,15 @@ from diagnose.lines.timeline import Timeline
 from diagnose.models import (
     Coverage,
     DecidedBy,
+    Evidence,
     Explanation,
+    Finding,
     History,
     Input,
     KeptLine,
     Line,
     NoHistory,
+    Record,
     Report,
     RuleSet,
     SourceCoverage,
@@ -99,6 +103,7 @@ class _Run:
         self._covered: list[SourceCoverage] = []
         self._not_read: list[str] = []
         self._kernel_hosts: set[str] = set()
+        self._reversed: dict[str, Callable[[int], int]] = {}
         self._bytes = self._lines = self._kept = self._dropped = self._evicted = 0
         self._total: int | None = None
         self._deadline = self._started + settings.limits.seconds
@@ -139,24 +144,19 @@ class _Run:
         )
         reader = _SourceReader(self, item)
         truncated = False
-        held: list[KeptLine] = []
         try:
             for block in _with_head(restored.blocks, reader.learn):
-                kept = compressor.feed(block)
-                if restored.reversed:
-                    held.extend(kept)
-                else:
-                    reader.feed(kept)
+                reader.feed(compressor.feed(block))
                 if time.monotonic() > self._deadline:
                     raise LimitExceeded(f"{source.name}: the time limit of {limits.seconds:.0f} s was reached")
         except SourceError as error:
             truncated = True
             self._not_read.append(str(error))
-        held.extend(compressor.finish()) if restored.reversed else reader.feed(compressor.finish())
+        reader.feed(compressor.finish())
+        reader.finish()
         counts = compressor.counts
         if restored.reversed:
-            reader.feed([_renumbered(kept, restored.original(kept.number, counts.lines)) for kept in held])
-        reader.finish()
+            self._reversed[source.name] = partial(restored.original, total=counts.lines)
         self._kernel_hosts |= reader.kernel_hosts
         self._trackers[source.name] = reader.tracker
         self._lines += counts.lines
@@ -190,7 +190,8 @@ class _Run:
         timeouts = tuple(
             f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()
         )
-        return self._built(verdict, (*notes, *timeouts))
+        report = self._built(verdict, (*notes, *timeouts))
+        return _with_numbers_as_given(report, self._reversed) if self._reversed else report
 
     def _built(self, verdict: Verdict, notes: tuple[str, ...]) -> Report:
         explanation = verdict.explanation
@@ -275,6 +276,7 @@ class _SourceReader:
         self._records = RecordAssembler(item.source, run.settings.limits)
         self._matcher = run.matcher.source(item.source)
         self._attempt = 0
+        self._starts: list[tuple[int, int]] = [(0, 0)]
         self.learn = self._lines.learn
 
     def feed(self, kept_lines: Sequence[KeptLine]) -> None:
@@ -287,6 +289,8 @@ class _SourceReader:
         run = self._run
         event = run.progress.read(line, self._attempt)
         self._attempt = self.tracker.observe(line, event.step if event and event.kind == "step" else None)
+        if self._attempt != self._starts[-1][1]:
+            self._starts.append((line.number, self._attempt))
         if event is not None:
             run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
         run.timeline.observe(line, self._attempt)
@@ -295,14 +299,20 @@ class _SourceReader:
             self.kernel_hosts.add(line.host)
         self._matcher.line(line)
         for record in self._records.feed(line):
-            self._matcher.record(record, self._attempt)
+            self._record(record)
 
     def finish(self) -> None:
         """Closes what is still open."""
         for line in self._lines.finish():
             self._line(line)
         for record in self._records.finish():
-            self._matcher.record(record, self._attempt)
+            self._record(record)
+
+    def _record(self, record: Record) -> None:
+        """Matches a record in the attempt in which it began: it may close only when the next one is under way."""
+        number = record.first.number
+        attempt = next((attempt for start, attempt in reversed(self._starts) if start <= number), 0)
+        self._matcher.record(record, attempt)
 
 
 def _with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Iterator[bytes]:
@@ -326,5 +336,26 @@ def _with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Itera
         yield from waiting
 
 
-def _renumbered(kept: KeptLine, number: int) -> KeptLine:
-    return replace(kept, number=number)
+def _with_numbers_as_given(report: Report, originals: Mapping[str, Callable[[int], int]]) -> Report:
+    """The report with line numbers as they stand in files that were read from their end."""
+
+    def mend(evidence: Evidence) -> Evidence:
+        original = originals.get(evidence.source)
+        return (
+            evidence if original is None or evidence.line is None else replace(evidence, line=original(evidence.line))
+        )
+
+    def mend_finding(finding: Finding) -> Finding:
+        return replace(finding, evidence=tuple(mend(evidence) for evidence in finding.evidence))
+
+    cause, explanation = report.root_cause, report.explanation
+    return replace(
+        report,
+        root_cause=replace(cause, evidence=tuple(mend(evidence) for evidence in cause.evidence)) if cause else None,
+        chain=tuple(replace(link, first=mend(link.first)) for link in report.chain),
+        explanation=replace(
+            explanation,
+            findings=tuple(mend_finding(finding) for finding in explanation.findings),
+            excluded=tuple(replace(item, finding=mend_finding(item.finding)) for item in explanation.excluded),
+        ),
+    )

@@ -16,6 +16,7 @@ from diagnose.models import Finding
 SAME_TIME = 2.0  # seconds: whole-second stamps and log buffers make less undecidable
 _LARGEST_OFFSET = 900.0
 _NEAR = 60.0
+_DATED = 978_307_200.0  # 2001: stamps without a year, where no input names one, are read as of 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,9 @@ class Clocks:
     def gap(self, one: Finding, other: Finding) -> float | None:
         """Seconds from the first line of `one` to the first of `other`; None where a time is not known."""
         start, end = self.first(one), self.first(other)
-        return None if start is None or end is None else end - start
+        if start is None or end is None or (start < _DATED) != (end < _DATED):
+            return None
+        return end - start
 
     def before(self, one: Finding, other: Finding) -> bool | None:
         """Whether `one` came first."""
