@@ -43,6 +43,7 @@ class Expected:
     culprits: list = field(default_factory=list)
     job: list = field(default_factory=list)
     notes: str = ""
+    known_miss: str = ""
 
 
 def request_of(inputs):
@@ -123,7 +124,9 @@ def cases():
     for group in GROUPS:
         for path in sorted(glob.glob(os.path.join(FIXTURES, group, "*", "expected.yaml"))):
             folder = os.path.dirname(path)
-            yield pytest.param(folder, id=f"{group}/{os.path.basename(folder)}")
+            known = read_expected(folder).known_miss  # strict: a miss that is mended must lose its mark
+            marks = [pytest.mark.xfail(reason=known, strict=True)] if known else []
+            yield pytest.param(folder, id=f"{group}/{os.path.basename(folder)}", marks=marks)
 
 
 def read_expected(folder):
