@@ -38,8 +38,8 @@ def test_a_changed_site_rule_is_seen(cache: Path, tmp_path: Path, rule_set: Rule
     site = tmp_path / "site"
     (site / "diagnoses").mkdir(parents=True)
     (site / "silenced.yml").write_text("schema: silenced/v1\nids: []\n")
+    (site / "diagnoses" / "x.yml").write_text("id: [")
     with pytest.raises(RuleError):
-        (site / "diagnoses" / "x.yml").write_text("id: [")
         load_bundled([str(site)])
 
 

@@ -43,7 +43,7 @@ def _dim(text: str, *, colour: bool) -> str:
 
 
 def _laid_out(row: Row, width: int, *, colour: bool, whole: bool) -> list[str]:
-    text, where = printable(row.text), printable(row.where)
+    text, where = printable(row.text), _shortened(printable(row.where), width // 3)
     label = f"{row.label:<{_LABEL}}"
     if colour and row.label:
         label = f"{_BOLD}{label}{_RESET}"
@@ -57,6 +57,13 @@ def _laid_out(row: Row, width: int, *, colour: bool, whole: bool) -> list[str]:
     if len(wrapped) > _LONGEST_ROW and not whole:
         wrapped = [*wrapped[: _LONGEST_ROW - 1], wrapped[_LONGEST_ROW - 1][: room - 4] + " ..."]
     return [f"{label}{wrapped[0]}", *(" " * _LABEL + line for line in wrapped[1:])]
+
+
+def _shortened(where: str, room: int) -> str:
+    """A place that is too long, from the left: the file's own name says most."""
+    while len(where) > room and "/" in where.removeprefix(".../"):
+        where = ".../" + where.removeprefix(".../").partition("/")[2]
+    return where
 
 
 def _explained(report: Report, width: int) -> list[str]:
