@@ -16,7 +16,7 @@ Locate = Callable[[str, str], int | None]
 def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collection[str] = ()) -> Iterator[Problem]:
     """Yield what would break the engine; patterns are compiled for the given ids only, since that takes time."""
     for rule in rule_set.diagnoses:
-        for where, check, message in _diagnosis(rule, rule_set):
+        for where, check, message in faults(rule, rule_set):
             yield Problem(rule_set.paths[rule.id], locate(rule.id, where), check, f"{where}: {message}")
     for name, table in rule_set.tables.items():
         for key, row in table.rows.items():
@@ -35,7 +35,8 @@ def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collect
     yield from _patterns(rule_set, locate, compile_ids)
 
 
-def _diagnosis(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str, str]]:
+def faults(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str, str]]:
+    """Why the engine could not run a rule, as (dotted place, check, message)."""
     if rule.error_type not in rule_set.taxonomy:
         yield "error_type", "error-type", f"{rule.error_type!r} is not in taxonomy.yml"
     modes = [mode for mode in (rule.match.any, rule.match.all, rule.match.sequence) if mode]

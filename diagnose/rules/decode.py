@@ -125,7 +125,7 @@ def compose(data: bytes, path: str) -> tuple[yaml.Node | None, Problem | None]:
         line_ = None if position is None else text.count("\n", 0, position) + 1
         return None, Problem(path, line_, "yaml", f"not valid YAML: {first}")
     except RecursionError:
-        return None, Problem(path, None, "nesting", "nested too deeply for a rule file")
+        return None, Problem(path, None, "yaml", "nested too deeply for a rule file")
     finally:
         loader.dispose()
     if node is None:

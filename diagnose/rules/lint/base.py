@@ -16,6 +16,7 @@ from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule, FilterRule, RuleSet
 from diagnose.rules.decode import line_numbers
 from diagnose.rules.lint.runner import ExampleRuns
+from diagnose.rules.tree import shown
 
 Rule = DiagnosisRule | FilterRule
 
@@ -72,7 +73,7 @@ class Context:
     @cached_property
     def healthy_lines(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """The healthy logs as (name, lines)."""
-        return tuple((path, tuple(read_log(path).split("\n"))) for path in self.healthy)
+        return tuple((shown(path), tuple(read_log(path).split("\n"))) for path in self.healthy)
 
 
 class Check:

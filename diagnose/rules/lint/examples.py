@@ -55,7 +55,7 @@ class PositivesMatch(Check):
     name = "positive-example"
 
     def validate(self, rule: Rule) -> Iterator[Problem]:
-        if not isinstance(rule, DiagnosisRule) or not runnable(rule):
+        if not isinstance(rule, DiagnosisRule) or not runnable(rule, self.context.rule_set):
             return
         if not rule.examples.positive:
             yield self.problem(rule, "examples.positive", "needs at least one positive example")
@@ -81,7 +81,7 @@ class NegativesDoNotMatch(Check):
     name = "negative-example"
 
     def validate(self, rule: Rule) -> Iterator[Problem]:
-        if not isinstance(rule, DiagnosisRule) or not runnable(rule):
+        if not isinstance(rule, DiagnosisRule) or not runnable(rule, self.context.rule_set):
             return
         if not rule.examples.negative:
             yield self.problem(

@@ -1,19 +1,22 @@
 """Checks of what a rule calls itself: id, tags, families, references, dates.
 
-In: rules. Out: problems `id-stem`, `id-unique`, `tag`, `folder`, `references`, `date`, `related`.
+In: rules. Out: problems `id-stem`, `id-unique`, `tag`, `folder`, `references`, `date`, `related`, `unfinished`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from datetime import date
 
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule
 from diagnose.rules.lint.base import Check, Rule
 
+# What `diagnose rules new` marks: in text, and where a blank cannot stand.
+_FILL_IN = ("FILL IN", "FILL-IN")
 _KEBAB = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*\Z")
 
 
@@ -120,3 +123,29 @@ class RelatedKnown(Check):
         for index, other in enumerate(rule.related):
             if other not in ids or other == rule.id:
                 yield self.problem(rule, f"related[{index}]", f"{other!r} is no other rule")
+
+
+class NothingLeftToFillIn(Check):
+    """Nothing of the template of `diagnose rules new` is left."""
+
+    name = "unfinished"
+
+    def validate(self, rule: Rule) -> Iterator[Problem]:
+        for where, text in _strings(rule, ""):
+            if any(mark in text for mark in _FILL_IN):
+                yield self.problem(rule, where, "is still the template's; write what belongs there")
+
+
+def _strings(value: object, where: str) -> Iterator[tuple[str, str]]:
+    """Every text of a rule as (dotted place, text)."""
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, tuple):
+        for index, part in enumerate(value):
+            yield from _strings(part, f"{where}[{index}]")
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _strings(part, f"{where}.{key}")
+    elif is_dataclass(value):
+        for part in fields(value):
+            yield from _strings(getattr(value, part.name), f"{where}.{part.name}" if where else part.name)

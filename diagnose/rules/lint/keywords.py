@@ -43,7 +43,7 @@ class KeywordsNeeded(Check):
     def validate(self, rule: Rule) -> Iterator[Problem]:
         for where, keywords, pattern in signatures(rule):
             found = compiled(pattern)
-            if isinstance(found, str) or not keywords or proves(pattern, keywords):
+            if isinstance(found, str) or not keywords or found.search("") or proves(pattern, keywords):
                 continue
             whole = not isinstance(rule, DiagnosisRule)
             sample = counter_example(pattern, keywords, whole=whole)

@@ -45,16 +45,20 @@ def findings_in(rule_set: RuleSet, logs: Logs) -> tuple[tuple[str, str, int, str
 
 
 def keyword_hits(rule_set: RuleSet, logs: Logs) -> tuple[tuple[str, str, int], ...]:
-    """How many lines hold each keyword of a diagnosis rule; those that hold none are left out."""
-    owners = {word: rule.id for rule in rule_set.diagnoses for word in keywords_of(rule)}
+    """How many lines hold each keyword of a diagnosis rule; those that hold none are left out.
+
+    The first hit in each log is not counted: what a program says once per run, such as that it is done, is not frequent
+    however short the logs.
+    """
+    owners = {word: rule.id for rule in rule_set.diagnoses for word in keywords_of(rule) if word}
     counts: dict[str, int] = {}
     for _, lines in logs:
         whole = "\n".join(lines)
         for word in owners:
-            if word and word in whole:
-                counts[word] = counts.get(word, 0) + sum(word in line for line in lines)
+            if word in whole:
+                counts[word] = counts.get(word, 0) + sum(word in line for line in lines) - 1
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple((owners[word], word, count) for word, count in ordered)
+    return tuple((owners[word], word, count) for word, count in ordered if count)
 
 
 def measure(rule_set: RuleSet, logs: Logs) -> Noise:
@@ -114,6 +118,6 @@ class KeywordsRare(Check):
             for index, word in enumerate(signature.keywords)
         }
         for rule, word, count in keyword_hits(self.context.rule_set, logs):
-            if count > max(1, total * FREQUENT):
+            if count > total * FREQUENT:
                 message = f"{word!r} stands in {count} of {total} healthy lines, more than {FREQUENT:.1%}"
                 yield self.problem(rule, places[rule, word], message)

@@ -79,15 +79,14 @@ class NamesExist(Check):
         if not isinstance(rule, DiagnosisRule):
             if rule.yields is not None:
                 for name, pattern in rule.yields.progress.items():
-                    found = compiled(pattern)
-                    if not isinstance(found, str) and name not in found.groupindex:
+                    step = compiled(pattern)
+                    if not isinstance(step, str) and name not in step.groupindex:
                         yield self.problem(rule, f"yields.progress.{name}", f"has no group (?P<{name}>...)")
             return
-        groups: set[str] = set()
-        for _, _, pattern in signatures(rule):
-            found = compiled(pattern)
-            if not isinstance(found, str):
-                groups |= set(found.groupindex)
+        found = [compiled(pattern) for _, _, pattern in signatures(rule)]
+        if any(isinstance(pattern, str) for pattern in found):
+            return  # what does not compile has no groups; that is problem enough
+        groups = {name for pattern in found if not isinstance(pattern, str) for name in pattern.groupindex}
         for name in rule.captures:
             if name not in groups and name not in RESERVED:
                 yield self.problem(rule, f"captures.{name}", f"no signature has a group (?P<{name}>...)")

@@ -11,7 +11,8 @@ from typing import Final
 
 from diagnose.errors import Problem
 from diagnose.models.rule import RuleSet
-from diagnose.rules.lint.base import Check, Context, log_files
+from diagnose.rules.lint.base import Check, Context
+from diagnose.rules.lint.checkout import read_fixtures
 from diagnose.rules.lint.cross import NoUnknownOverlap
 from diagnose.rules.lint.edges import CyclesDirected, EdgesKnown, NothingExplainsItself, SymptomsExplained
 from diagnose.rules.lint.examples import CapturesShown, NegativesDoNotMatch, PositivesMatch, SignaturesShown
@@ -30,6 +31,7 @@ from diagnose.rules.lint.identity import (
     FolderFits,
     IdIsStem,
     IdNeverReused,
+    NothingLeftToFillIn,
     ReferencesGiven,
     RelatedKnown,
     TagsKnown,
@@ -50,6 +52,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     ReferencesGiven,
     DatesMakeSense,
     RelatedKnown,
+    NothingLeftToFillIn,
     PatternCompiles,
     PatternIsSafe,
     PatternMatchesSomething,
@@ -98,11 +101,11 @@ def lint_rules(context: Context, checks: Sequence[type[Check]] = CHECKS) -> list
     return found
 
 
-def lint(dirs: Sequence[str] = (), *, shipped: str | None = None) -> list[Problem]:
+def lint(dirs: Sequence[str] = (), *, shipped: str | None = None, fixtures: str | None = None) -> list[Problem]:
     """Lint the shipped rules and site directories together; problems in order of file and line."""
     root = shipped or shipped_rules()
     rule_set, problems = read_rules(dirs, shipped=root)
-    context = context_of(rule_set, (root, *dirs))
+    context = context_of(rule_set, (root, *dirs), fixtures=fixtures)
     return _ordered([*problems, *lint_rules(context)])
 
 
@@ -130,14 +133,26 @@ def lint_paths(paths: Sequence[str]) -> list[Problem]:
     ]
 
 
-def context_of(rule_set: RuleSet, roots: Sequence[str]) -> Context:
-    """A rule set with what lies beside it: retired ids, and in a checkout the healthy logs."""
+def context_of(rule_set: RuleSet, roots: Sequence[str], *, fixtures: str | None = None) -> Context:
+    """A rule set with what lies beside it: retired ids, and in a checkout the fixtures (`tests/fixtures`)."""
     deprecated: dict[str, str] = {}
     for root in roots:
         for path in log_names(os.path.join(root, "deprecated")):
             deprecated[os.path.basename(path).removesuffix(".yml")] = shown(path)
-    fixtures = os.path.join(os.path.dirname(os.path.abspath(roots[0])), "tests", "fixtures")
-    return Context(rule_set, deprecated=deprecated, healthy=log_files(os.path.join(fixtures, "healthy")))
+    found = read_fixtures(fixtures or fixtures_beside(roots[0]))
+    return Context(
+        rule_set,
+        deprecated=deprecated,
+        healthy=found.healthy,
+        evidence=found.evidence,
+        noise=found.noise or {},
+        roots=tuple(roots),
+    )
+
+
+def fixtures_beside(root: str) -> str:
+    """Where the fixtures of the checkout are that holds this rules directory."""
+    return os.path.join(os.path.dirname(os.path.abspath(root)), "tests", "fixtures")
 
 
 def log_names(folder: str) -> list[str]:

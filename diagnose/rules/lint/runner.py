@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from diagnose.models.rule import DiagnosisRule, RuleSet
+from diagnose.rules.consistency import faults
 from diagnose.rules.examples import ExampleResult, run_log
 from diagnose.rules.lint.engines import compiled
 
@@ -16,11 +17,11 @@ NOTHING = ExampleResult()
 
 
 class ExampleRuns:
-    """Remembers what was run; rules whose patterns do not compile are left out."""
+    """Remembers what was run; rules that cannot run are left out."""
 
     def __init__(self, rule_set: RuleSet) -> None:
         self._rule_set = rule_set
-        self._rules = tuple(rule for rule in rule_set.diagnoses if runnable(rule))
+        self._rules = tuple(rule for rule in rule_set.diagnoses if runnable(rule, rule_set))
         self._done: dict[tuple[str, str | None], Mapping[str, ExampleResult]] = {}
 
     def run(self, log: str, source: str | None) -> Mapping[str, ExampleResult]:
@@ -32,9 +33,10 @@ class ExampleRuns:
         return self._done[key]
 
 
-def runnable(rule: DiagnosisRule) -> bool:
-    """Whether all patterns of a rule compile."""
-    return all(not isinstance(compiled(signature.pattern), str) for signature in rule.signatures.values())
+def runnable(rule: DiagnosisRule, rule_set: RuleSet) -> bool:
+    """Whether the engine can run a rule: its patterns compile, and what it names exists."""
+    compiles = all(not isinstance(compiled(signature.pattern), str) for signature in rule.signatures.values())
+    return compiles and next(faults(rule, rule_set), None) is None
 
 
 def keywords_of(rule: DiagnosisRule) -> tuple[str, ...]:
