@@ -54,7 +54,7 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     noise = add("noise", "show what rules say of logs that hold no failure")
     noise.add_argument("logs", nargs="*", metavar="LOG")
     noise.add_argument(
-        "--accept", action="store_true", help="write what is found to healthy/noise.yml of this checkout"
+        "--accept", action="store_true", help="write what is found to healthy/noise.yml"
     )
     new = add("new", "write the template of a new rule")
     new.add_argument("kind", choices=("diagnosis", "filter"))
