@@ -1,0 +1,142 @@
+"""What the work outlived is set aside, with the reason; what it did not outlive stays."""
+
+from collections import deque
+
+import pytest
+
+from diagnose.lines.timeline import AttemptProgress
+from diagnose.rules.edges import Edges
+from diagnose.rules.precedence import Clocks
+from diagnose.rules.survival import completion, failed_exits, set_aside
+from tests.made import finding, line, mark, rule, rules
+
+NO_RULES = Edges(rules())
+
+
+def judged(*findings, clocks=None, edges=NO_RULES, **progress):
+    kept, excluded = set_aside(findings, AttemptProgress(**progress), edges, clocks or Clocks())
+    assert len(kept) + len(excluded) == len(findings)
+    return [one.id for one in kept], {one.finding.id: one.why for one in excluded}
+
+
+def hiccup(**how):
+    how = {"at": 100.0, "line": 50, "source": "job.log", "survivable": True} | how
+    return finding("hiccup", how.pop("type", "NetworkError"), **how)
+
+
+# The end of the job.
+
+
+def test_a_job_that_completed_survived_all_before_it():
+    kept, why = judged(hiccup(survivable=False), completed=[line(number=90, time=500.0)])
+    assert kept == []
+    assert why == {"hiccup": "the job completed after it"}
+
+
+def test_what_follows_the_completion_is_not_survived():
+    assert judged(hiccup(line=95), completed=[line(number=90, time=50.0)])[0] == ["hiccup"]
+
+
+def test_an_exit_code_of_zero_is_a_completion_and_another_is_none():
+    assert judged(hiccup(), exits=[(0, line(number=90, time=500.0))])[0] == []
+    assert judged(hiccup(), exits=[(1, line(number=90, time=500.0))])[0] == ["hiccup"]
+
+
+def test_the_last_completion_counts_and_failed_exits_are_kept_apart():
+    early, late = line(number=5, time=10.0), line(number=90, time=500.0)
+    progress = AttemptProgress(completed=[late, early], exits=[(0, early), (137, late), (1, early)])
+    assert completion(progress) is late
+    assert failed_exits(progress) == [(137, late), (1, early)]
+    assert completion(AttemptProgress()) is None
+
+
+# Progress.
+
+
+def test_progress_of_the_same_ranks():
+    ranks = {"ranks": {3}}
+    assert judged(hiccup(**ranks), by_rank={3: mark("r3.log", 9, time=160.0)})[1] == {
+        "hiccup": "the same ranks made progress after it"
+    }
+    assert judged(hiccup(**ranks), by_rank={4: mark("r4.log", 9, time=160.0)})[0] == ["hiccup"]
+
+
+def test_all_ranks_of_a_finding_must_go_on():
+    found = hiccup(ranks={3, 4})
+    went_on = {3: mark("r3.log", 9, time=160.0)}
+    assert judged(found, by_rank=went_on)[0] == ["hiccup"]
+    assert judged(found, by_rank={**went_on, 4: mark("r4.log", 9, time=160.0)})[0] == []
+
+
+def test_progress_of_the_same_process():
+    assert judged(hiccup(), last={"job.log": mark(number=60)})[1] == {
+        "hiccup": "the same process made progress after it"
+    }
+    assert judged(hiccup(), last={"job.log": mark(number=40)})[0] == ["hiccup"]
+
+
+def test_within_a_stream_the_line_counts_and_not_the_stamp():
+    assert judged(hiccup(), last={"job.log": mark(number=40, time=900.0)})[0] == ["hiccup"]
+    assert judged(hiccup(), last={"job.log": mark(number=60, time=1.0)})[0] == []
+
+
+@pytest.mark.parametrize(("steps", "kept"), [([150.0], True), ([150.0, 160.0], False), ([90.0, 160.0], True)])
+def test_one_step_of_the_job_may_be_an_echo_two_are_progress(steps, kept):
+    """The step under way may still be printed by others; a second one shows that work goes on."""
+    recent = deque([mark("rank0.log", number, time=time) for number, time in enumerate(steps)], maxlen=3)
+    assert judged(hiccup(), recent={"rank0.log": recent})[0] == (["hiccup"] if kept else [])
+
+
+def test_progress_is_compared_on_the_common_clock():
+    found = hiccup(source="n1.dmesg", sources={"kernel"}, at=400.0)
+    recent = {"rank0.log": deque([mark("rank0.log", 1, time=150.0), mark("rank0.log", 2, time=160.0)])}
+    assert judged(found, recent=recent)[0] == ["hiccup"]
+    assert judged(found, recent=recent, clocks=Clocks({"n1.dmesg": -300.0}))[0] == []
+
+
+def test_the_last_sighting_counts():
+    again = hiccup(first=100.0, last=900.0, streams={"job.log": (50, 80)}, spans={"job.log": (50, 80)})
+    assert judged(again, last={"job.log": mark(number=60, time=500.0)})[0] == ["hiccup"]
+
+
+@pytest.mark.parametrize(
+    "how", [{"survivable": False}, {"type": "GPUThermalThrottle"}], ids=["fatal", "goes on hurting"]
+)
+def test_progress_does_not_acquit_what_is_fatal_or_goes_on_hurting(how):
+    marks = deque([mark(number=60), mark(number=70)])
+    assert judged(hiccup(**how), last={"job.log": mark(number=70)}, recent={"job.log": marks})[0] == ["hiccup"]
+
+
+# Dying of something else.
+
+
+def fatal(**how):
+    return finding("fatal", "KeyError", **({"at": 300.0, "line": 90, "source": "job.log"} | how))
+
+
+def test_a_process_that_dies_of_something_else_had_survived():
+    assert judged(hiccup(), fatal()) == (["fatal"], {"hiccup": "the process went on until KeyError"})
+
+
+@pytest.mark.parametrize(
+    ("found", "death"),
+    [
+        (hiccup(), fatal(source="other.log")),
+        (hiccup(), fatal(line=40)),
+        (hiccup(traceback=True), fatal()),
+        (hiccup(), fatal(role="symptom")),
+        (hiccup(), fatal(survivable=True)),
+    ],
+    ids=["another process", "earlier", "its own last words", "a symptom", "survivable itself"],
+)
+def test_what_another_end_does_not_acquit(found, death):
+    assert judged(found, death)[0] == ["hiccup", "fatal"]
+
+
+def test_a_death_that_the_finding_explains_does_not_acquit_it():
+    edges = Edges(rules(rule("r", signatures={"x": "x"}, explains=("script/KeyError",))))
+    assert judged(hiccup(rule="r"), fatal(), edges=edges)[0] == ["hiccup", "fatal"]
+
+
+def test_last_words_of_a_survivable_kind_are_an_end_too():
+    assert judged(hiccup(), fatal(survivable=True, traceback=True))[0] == ["fatal"]
