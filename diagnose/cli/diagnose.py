@@ -75,12 +75,12 @@ def _width() -> int:
 def _write(path: str, text: str) -> None:
     """Writes a file whole or not at all."""
     folder = os.path.dirname(path) or "."
-    if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe: nothing to replace
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-        return
     temporary = ""
     try:
+        if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe: nothing to replace
+            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return
         mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o666 & ~_umask()
         with tempfile.NamedTemporaryFile(
             "w", dir=folder, delete=False, encoding="utf-8", errors="backslashreplace"

@@ -19,22 +19,43 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     if "_ARGCOMPLETE" in os.environ:
         from diagnose.cli.completion import complete
 
         complete()
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
     except DiagnoseError as error:
         print(f"diagnose: {error}", file=sys.stderr)
         return 0 if "--exit-zero" in arguments else ERROR
-    except BrokenPipeError:
-        # The reader has left; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has left
+        _forget_output()
         return 0
+    except OSError as error:  # inputs have errors of their own, so this is standard output, such as on a full disk
+        _forget_output()
+        print(f"diagnose: {error.strerror or error}", file=sys.stderr)
+        return ERROR
     except KeyboardInterrupt:
         print("\ndiagnose: interrupted", file=sys.stderr)
         return INTERRUPTED
+    return code
+
+
+def _open_closed_streams() -> None:
+    """Gives a process that was started without one of the standard streams an empty one."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _forget_output() -> None:
+    """Lets what is still buffered go nowhere: Python would complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:

@@ -74,7 +74,7 @@ def _explained(report: Report, width: int) -> list[str]:
         why = f"explained by {', '.join(causes[:4])}" if causes else "nothing explains it"
         lines.append(f"  {_finding(finding)}: {why}")
         lines.extend(
-            f"      {evidence.source}:{evidence.line}  {printable(evidence.text)[: width - 10]}"
+            f"      {evidence.source}:{evidence.line}  {evidence.text[: width - 10]}"
             for evidence in finding.evidence[:2]
         )
     if not explanation.findings:
@@ -89,7 +89,7 @@ def _explained(report: Report, width: int) -> list[str]:
         lines.append("Notes")
         lines.extend(f"  {note}" for note in explanation.notes)
     lines.append(f"Policy row {report.recovery.policy or 'none'}; rules {report.decided_by.ruleset or '-'}")
-    return lines
+    return [printable(line) for line in lines]
 
 
 def _finding(finding: Finding) -> str:

@@ -28,7 +28,7 @@ description: >
 author: [FILL IN your name]
 created: {today}
 references: ['https://FILL-IN/where-the-text-comes-from']
-tags: []
+tags: ['FILL IN a tag of tags.yml']
 sources: [job]
 signatures:
   main:
@@ -64,7 +64,7 @@ description: >
 author: [FILL IN your name]
 created: {today}
 references: ['https://FILL-IN/where-the-text-comes-from']
-tags: []
+tags: ['FILL IN a tag of tags.yml']
 sources: [job]
 keywords: ['FILL IN a literal']
 pattern: '{{prefix}}FILL IN a literal \\d+'

@@ -1,0 +1,444 @@
+"""`diagnose LOG...` as people and schedulers call it: exit codes, options, files, pipes and errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diagnose.cli.arguments import SHELLS, diagnose_parser
+from tests.commandline import FAILED, FIXTURES, HEALTHY, Call, caller, environment, start
+
+INCIDENT = os.path.join(FIXTURES, "incidents", "xid-cleanup-after-keyerror")
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return caller(capsys, monkeypatch)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "job.log"
+    path.write_text(FAILED)
+    return str(path)
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> str:
+    path = tmp_path / "empty.log"
+    path.write_text("")
+    return str(path)
+
+
+def test_exit_codes(call: Call, log: str, empty: str, tmp_path: Path) -> None:
+    assert call(log).code == 0
+    assert call(HEALTHY).code == 1
+    assert call(empty).code == 3
+    assert call(str(tmp_path / "absent.log")).code == 2
+    assert call().code == 2
+
+
+@pytest.mark.parametrize("which", ["log", "healthy", "empty", "absent"])
+def test_exit_zero(call: Call, log: str, empty: str, which: str) -> None:
+    path = {"log": log, "healthy": HEALTHY, "empty": empty, "absent": log + ".absent"}[which]
+    assert call(path, "--exit-zero").code == 0
+
+
+def test_the_first_word_of_the_report_is_the_status(call: Call, log: str, empty: str) -> None:
+    assert call(log).out.startswith("FAILED")
+    assert call(HEALTHY).out.startswith("NO FAILURE")
+    assert call(empty).out.startswith("INCONCLUSIVE")
+
+
+OPTIONS: dict[str, list[str]] = {
+    "--kernel-log": ["--kernel-log", os.path.join(INCIDENT, "cress.kmsg")],
+    "--scheduler-record": ["--scheduler-record", "{sacct}"],
+    "--inventory": ["--inventory", "{inventory}"],
+    "--format": ["--format", "jsonl"],
+    "--output": ["--output", "{report}"],
+    "-o": ["-o", "{report}"],
+    "--explain": ["--explain"],
+    "--verbose": ["--verbose"],
+    "-v": ["-v"],
+    "--quiet": ["--quiet"],
+    "-q": ["-q"],
+    "--exit-zero": ["--exit-zero"],
+    "--rules": ["--rules", "{site}"],
+    "--no-llm": ["--no-llm"],
+    "--version": ["--version"],
+    "--help": ["--help"],
+    "-h": ["-h"],
+}
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS))
+def test_every_option_works(call: Call, log: str, tmp_path: Path, option: str) -> None:
+    (tmp_path / "sacct.txt").write_text("JobID|State|ExitCode\n4711|FAILED|1:0\n")
+    (tmp_path / "inventory.csv").write_text("rank,host,gpu\n0,gx-001,0\n")
+    (tmp_path / "site").mkdir()
+    places = {
+        "sacct": str(tmp_path / "sacct.txt"),
+        "inventory": str(tmp_path / "inventory.csv"),
+        "site": str(tmp_path / "site"),
+        "report": str(tmp_path / "report.txt"),
+    }
+    done = call(log, *(word.format(**places) for word in OPTIONS[option]))
+    assert (done.code, done.err) == (0, "")
+    assert done.out or os.path.getsize(places["report"])
+
+
+def test_no_option_is_left_untested() -> None:
+    known = {text for action in diagnose_parser()._actions for text in action.option_strings}
+    assert known == set(OPTIONS)
+
+
+def test_repeatable_options_are_all_read(call: Call, log: str, tmp_path: Path) -> None:
+    for name in ("a.dmesg", "b.dmesg"):
+        (tmp_path / name).write_text("[   12.000000] usb 1-1: new device\n")
+    done = call(
+        log, "--kernel-log", str(tmp_path / "a.dmesg"), "--kernel-log", str(tmp_path / "b.dmesg"), "--format", "json"
+    )
+    kinds = [source["kind"] for source in json.loads(done.out)["coverage"]["sources"]]
+    assert sorted(kinds) == ["job", "kernel", "kernel"]
+
+
+# --output
+
+
+def test_output_writes_the_report_and_nothing_else(call: Call, log: str, tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    done = call(log, "--format", "json", "--output", str(target))
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert json.loads(target.read_text())["error_type"] == "KeyError"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.log", "report.json"]
+
+
+def test_output_keeps_the_mode_of_the_file_it_replaces(call: Call, log: str, tmp_path: Path) -> None:
+    target = tmp_path / "report.txt"
+    target.write_text("old")
+    target.chmod(0o640)
+    call(log, "-o", str(target))
+    assert target.read_text().startswith("FAILED")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+
+
+def test_output_has_no_colour(call: Call, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    call(log, "-o", str(tmp_path / "report.txt"))
+    assert "\x1b" not in (tmp_path / "report.txt").read_text()
+
+
+def test_output_to_a_device(call: Call, log: str) -> None:
+    assert call(log, "-o", os.devnull).code == 0
+
+
+def test_output_that_cannot_be_written_is_told_in_one_line(call: Call, log: str, tmp_path: Path) -> None:
+    for target in (tmp_path / "absent" / "report.txt", tmp_path, Path(log) / "report.txt"):
+        done = call(log, "--output", str(target))
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"diagnose: cannot write {target}: ")
+        assert done.err.count("\n") == 1
+
+
+def test_output_is_whole_or_not_at_all(call: Call, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "report.txt"
+    target.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    done = call(log, "--output", str(target))
+    monkeypatch.undo()
+    assert done.code == 2
+    assert "No space left" in done.err
+    assert target.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.log", "report.txt"]
+
+
+def test_an_input_error_leaves_the_old_output_alone(call: Call, tmp_path: Path) -> None:
+    target = tmp_path / "report.txt"
+    target.write_text("old")
+    assert call(str(tmp_path / "absent.log"), "-o", str(target)).code == 2
+    assert target.read_text() == "old"
+
+
+# How much is shown
+
+
+def test_quiet_is_the_first_line(call: Call, log: str) -> None:
+    assert call(log, "-q").out == call(log).out.split("\n")[0] + "\n"
+
+
+def test_quiet_leaves_machine_formats_whole(call: Call, log: str) -> None:
+    assert json.loads(call(log, "-q", "--format", "json").out)["status"] == "failed"
+
+
+def test_verbose_shortens_nothing(call: Call, tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(FAILED.replace("'x'", repr("long " * 60 + "end")))
+    assert "long end" not in call(str(log)).out
+    assert "long end" in call(str(log), "-v").out
+
+
+def test_explain_shows_the_findings(call: Call, log: str) -> None:
+    plain, explained = call(log).out, call(log, "--explain").out
+    assert "Findings, and what explains them" in explained
+    assert "nothing explains it" in explained
+    assert "Policy row" in explained
+    assert "Findings" not in plain
+
+
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": ""}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": ""}, True),
+    ],
+)
+def test_colour(call: Call, log: str, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], coloured: bool) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[" in call(log).out) is coloured
+    assert "\x1b" not in call(log, "--format", "json").out
+    assert "\x1b" not in call(log, "--format", "markdown").out
+
+
+def test_colour_changes_no_word(call: Call, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_time(text: str) -> str:
+        return re.sub(r"\d+\.\d s", "", text)
+
+    plain = call(log).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert without_time(re.sub(r"\x1b\[[0-9;]*m", "", call(log).out)) == without_time(plain)
+
+
+# Inputs
+
+
+def test_standard_input(call: Call) -> None:
+    done = call("-", "--format", "json", stdin=FAILED.encode())
+    assert done.code == 0
+    assert json.loads(done.out)["error_type"] == "KeyError"
+
+
+def test_standard_input_as_kernel_log(call: Call, log: str) -> None:
+    done = call(log, "--kernel-log", "-", "--format", "json", stdin=b"[   12.000000] usb 1-1: new device\n")
+    kinds = [source["kind"] for source in json.loads(done.out)["coverage"]["sources"]]
+    assert sorted(kinds) == ["job", "kernel"]
+
+
+def test_standard_input_of_any_bytes(call: Call) -> None:
+    assert call("-", stdin=bytes(range(1, 256)) * 50).code in (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("name", ["rules", "completion"])
+def test_a_file_named_like_a_verb(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(FAILED)
+    done = call(f"./{name}")
+    assert done.code == 0
+    assert "KeyError" in done.out
+
+
+def test_a_directory_and_a_glob(call: Call, log: str, tmp_path: Path) -> None:
+    assert "KeyError" in call(str(tmp_path)).out
+    assert "KeyError" in call(str(tmp_path / "*.log")).out
+
+
+# Errors
+
+
+def told(text: str) -> str:
+    """An error message as one string without its line breaks."""
+    assert "Traceback" not in text
+    return " ".join(text.split())
+
+
+def test_nothing_named(call: Call) -> None:
+    done = call()
+    assert "nothing to read" in told(done.err)
+    assert "usage:" in done.err
+
+
+def test_unknown_option(call: Call, log: str) -> None:
+    done = call("--frobnicate", log)
+    assert (done.code, done.out) == (2, "")
+    assert "--frobnicate" in told(done.err)
+
+
+def test_options_are_not_abbreviated(call: Call, log: str) -> None:
+    assert call(log, "--verb").code == 2
+
+
+def test_unknown_format(call: Call, log: str) -> None:
+    done = call(log, "--format", "xml")
+    assert done.code == 2
+    assert "markdown" in told(done.err)
+
+
+def test_missing_file(call: Call, tmp_path: Path) -> None:
+    done = call(str(tmp_path / "absent.log"))
+    assert (done.code, done.out) == (2, "")
+    assert "absent.log" in told(done.err)
+    assert "does not exist" in done.err
+
+
+def test_a_missing_file_beside_others_is_reported_not_fatal(call: Call, log: str) -> None:
+    done = call(log, log + ".absent")
+    assert done.code == 0
+    assert "job.log.absent" in done.out
+
+
+@pytest.mark.parametrize("kind", ["absent", "file", "broken"])
+def test_unusable_rules(call: Call, log: str, tmp_path: Path, kind: str) -> None:
+    site = tmp_path / "site"
+    if kind == "file":
+        site.write_text("")
+    elif kind == "broken":
+        (site / "diagnoses" / "cuda").mkdir(parents=True)
+        (site / "diagnoses" / "cuda" / "mine.yml").write_text("id: [")
+    done = call(log, "--rules", str(site))
+    assert (done.code, done.out) == (2, "")
+    assert "site" in told(done.err)
+
+
+def test_rules_that_may_not_be_read(call: Call, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    real = os.scandir
+
+    def scandir(path: str) -> object:  # permissions do not bind the super-user, who may run the tests
+        if str(path).startswith(str(site)):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    done = call(log, "--rules", str(site))
+    assert (done.code, done.out) == (2, "")
+    assert "cannot be listed: Permission denied" in told(done.err)
+
+
+def test_an_unusable_inventory(call: Call, log: str, tmp_path: Path) -> None:
+    done = call(log, "--inventory", str(tmp_path / "absent.csv"))
+    assert done.code == 2
+    assert "absent.csv" in told(done.err)
+
+
+# Processes
+
+
+def test_module_and_help_in_a_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "diagnose", "--help"], capture_output=True, text=True, check=True, env=environment()
+    )
+    assert "exit codes:" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["{log}", "-v"], ["rules", "schema"], ["rules", "list"]])
+def test_a_reader_that_leaves_is_no_error(log: str, arguments: list[str]) -> None:
+    process = start(*(word.format(log=log) for word in arguments))
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    process.stdin.close()
+    error = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), error) == (0, b"")
+
+
+def test_a_pipe_to_head(log: str) -> None:
+    line = f"{sys.executable} -m diagnose {log} | head -0"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True, env=environment())
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_full_disk_is_told_in_one_line(log: str) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    line = f"{sys.executable} -m diagnose {log} > /dev/full"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 2
+    assert "No space left" in told(done.stderr)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
+def test_closed_standard_streams_are_no_crash(log: str, closed: str) -> None:
+    line = f"{sys.executable} -m diagnose {log} {closed}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode in (0, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_interrupt() -> None:
+    process = start("-")
+    assert process.stdin
+    process.stdin.write(b"step 1\n" * 100_000)  # more than a pipe holds: written only once the other side reads
+    process.stdin.flush()
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert error == b"\ndiagnose: interrupted\n"
+
+
+# Completion
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_scripts(call: Call, shell: str) -> None:
+    done = call("completion", shell)
+    assert (done.code, done.err) == (0, "")
+    assert "diagnose" in done.out
+
+
+def test_completion_of_an_unknown_shell(call: Call) -> None:
+    assert call("completion", "csh").code == 2
+
+
+def completions(line: str, folder: Path) -> set[str]:
+    """What the shell would offer at the end of a line."""
+    answer = folder / "answer"
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    subprocess.run(
+        [sys.executable, "-m", "diagnose"], check=True, capture_output=True, cwd=folder, env=environment(asked)
+    )
+    return {word.strip() for word in answer.read_text().split("\n") if word.strip()}
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("diagnose --ker", {"--kernel-log"}),
+        ("diagnose --format js", {"json", "jsonl"}),
+        ("diagnose rul", {"rules"}),
+        ("diagnose rules sh", {"show"}),
+        ("diagnose rules list --sta", {"--status"}),
+        ("diagnose completion ", {"bash", "zsh", "fish"}),
+        ("diagnose slurm-", {"slurm-4711.out"}),
+    ],
+)
+def test_completion_answers(tmp_path: Path, line: str, offered: set[str]) -> None:
+    (tmp_path / "slurm-4711.out").write_text("")
+    assert completions(line, tmp_path) >= offered
