@@ -1,0 +1,198 @@
+"""What the ranks' reports of a stuck collective say together: who issued another one, and who never came."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from diagnose.lines.inventory import Inventory
+from diagnose.lines.timeline import RankSeen, Timeline
+from diagnose.models import Evidence, LogSource
+from diagnose.rules.collectives import absent_ranks, describe_ranks, find_mismatches, mismatch_findings
+from tests.made import finding, line, mark, rules
+
+
+def call(op="ALLREDUCE", seq=77, **more):
+    return {"op": op, "seq": seq, **more}
+
+
+def timeout(by_rank, **how):
+    how.setdefault("ranks", set(by_rank))
+    how.setdefault("role", "symptom")
+    return finding(how.pop("id", "timeout"), how.pop("type", "NCCLTimeoutError"), by_rank=by_rank, at=100.0, **how)
+
+
+def odd(*findings):
+    return [(found.group, found.seq, dict(found.others)) for found in find_mismatches(findings)]
+
+
+# Mismatches.
+
+
+def test_ranks_that_issued_the_same_are_no_mismatch():
+    assert odd(timeout({rank: call(numel_in=512) for rank in range(8)})) == []
+
+
+def test_the_odd_one_out_is_named():
+    reports = {0: call(), 1: call(), 2: call("BROADCAST"), 3: call()}
+    (found,) = find_mismatches([timeout(reports)])
+    assert (found.group, found.seq, found.usual, dict(found.others)) == ("", 77, "ALLREDUCE", {2: "BROADCAST"})
+
+
+def test_the_size_belongs_to_the_call():
+    reports = {
+        0: call(numel_in=512, numel_out=512),
+        1: call(numel_in=512, numel_out=512),
+        2: call(numel_in=1, numel_out=512),
+    }
+    assert odd(timeout(reports)) == [("", 77, {2: "ALLREDUCE of 1/512 elements"})]
+
+
+def test_one_against_one_names_both():
+    assert odd(timeout({0: call(), 1: call("BROADCAST")})) == [("", 77, {0: "ALLREDUCE", 1: "BROADCAST"})]
+
+
+def test_two_against_two_name_all():
+    reports = {0: call(), 1: call(), 2: call("BROADCAST"), 3: call("BROADCAST")}
+    assert [sorted(others) for _, _, others in odd(timeout(reports))] == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [
+        {0: call(seq=77), 1: call("BROADCAST", seq=78)},
+        {0: call(pg="1"), 1: call("BROADCAST", pg="2")},
+        {0: call(), 1: {"seq": 77}},
+        {0: call(), 1: {"op": "BROADCAST"}},
+        {0: call()},
+        {},
+    ],
+    ids=["other number", "other group", "no call", "no number", "one rank", "none"],
+)
+def test_what_cannot_be_compared_is_no_mismatch(reports):
+    assert odd(timeout(reports)) == []
+
+
+@pytest.mark.parametrize("name", ["", "0", "default_pg"])
+def test_the_global_group_has_many_names(name):
+    assert len(odd(timeout({0: call(pg=name), 1: call("BROADCAST")}))) == 1
+
+
+def test_reports_of_several_findings_are_seen_together():
+    assert len(odd(timeout({0: call()}), timeout({1: call("BROADCAST")}, id="hang", type="CollectiveHang"))) == 1
+    assert odd(timeout({0: call()}), timeout({1: call("BROADCAST")}, id="other", type="CUDAError")) == []
+
+
+def test_the_finding_states_both_sides():
+    evidence = tuple(Evidence(f"{rank}.log", 5, f"from {rank}", rank=rank) for rank in range(4))
+    base = timeout({0: call(), 1: call(), 2: call("BROADCAST"), 3: call()}, evidence=evidence, survivable=True)
+    (made,) = mismatch_findings([base], rules())
+    assert (made.error_type, made.family, made.role, made.rule) == ("CollectiveMismatch", "comm", "cause", None)
+    assert made.ranks == {2}
+    assert made.captures["ranks"] == (2,)
+    assert made.captures["seq"] == 77
+    assert "BROADCAST" in made.captures["message"]
+    assert [one.rank for one in made.evidence] == [2, 0]
+    assert not made.survivable
+    assert mismatch_findings([timeout({0: call(), 1: call()})], rules()) == []
+
+
+# Absent ranks.
+
+WORLD = 8
+
+
+def inventory(world=WORLD, ranks=()):
+    made = Inventory()
+    if world:
+        made.world(world, 2)
+    for rank in ranks:
+        made.learn_source(LogSource(f"rank_{rank}.log", rank=rank))
+        made.observe(line(f"rank_{rank}.log", rank=rank))
+    return made
+
+
+def timeline(own=(), shared=(), source="job.log"):
+    made = Timeline()
+    made.ranks.update({rank: RankSeen(mark(f"rank_{rank}.log", 9), own=True) for rank in own})
+    made.ranks.update({rank: RankSeen(mark(source, 9), own=False) for rank in shared})
+    return made
+
+
+def stuck(*ranks, **how):
+    return timeout({rank: call() for rank in ranks}, source=how.pop("source", "job.log"), **how)
+
+
+def test_a_rank_whose_log_was_read_and_that_did_not_report_is_absent():
+    assert absent_ranks(stuck(0, 1, 2, 4, 5, 6, 7), timeline(own=range(8)), inventory(), None) == (3,)
+
+
+def test_a_rank_whose_log_was_not_read_is_not_absent():
+    assert absent_ranks(stuck(0, 1, 2, 4, 5, 6, 7), timeline(own=[0, 1, 2]), inventory(), None) == ()
+
+
+def test_a_rank_heard_in_the_file_of_the_time_out_is_absent_and_one_heard_elsewhere_is_not():
+    here = timeline(own=[0, 1, 2], shared=[3])
+    assert absent_ranks(stuck(0, 1, 2), here, inventory(4), None) == (3,)
+    elsewhere = timeline(own=[0, 1, 2], shared=[3], source="launcher.log")
+    assert absent_ranks(stuck(0, 1, 2), elsewhere, inventory(4), None) == ()
+
+
+@pytest.mark.parametrize(("reported", "wanted"), [((0,), ()), ((0, 1), ()), ((0, 1, 2), (3,)), ((), ())])
+def test_where_as_many_are_silent_as_speak_nobody_is_named(reported, wanted):
+    assert absent_ranks(stuck(*reported), timeline(own=range(4)), inventory(4), None) == wanted
+
+
+def test_of_two_ranks_the_silent_one_is_named():
+    assert absent_ranks(stuck(0), timeline(own=range(2)), inventory(2), None) == (1,)
+
+
+def test_without_a_world_size_only_ranks_that_were_seen_are_members():
+    known = inventory(None, ranks=[0, 1, 2])
+    assert absent_ranks(stuck(0, 1), timeline(own=range(8)), known, None) == (2,)
+
+
+def test_a_world_size_that_the_reports_refute_is_not_believed():
+    assert absent_ranks(stuck(8, 9), timeline(own=range(10)), inventory(4), None) == ()
+
+
+def test_members_of_a_group_are_those_that_were_stated():
+    known = inventory()
+    for place, rank in enumerate((4, 5, 6)):
+        known.group_member("tp_1", None, place, rank)
+    assert absent_ranks(stuck(4, 5), timeline(own=range(8)), known, "tp_1") == (6,)
+    assert absent_ranks(stuck(4, 5), timeline(own=range(8)), known, "tp_9") == ()
+
+
+RANKS = st.frozensets(st.integers(0, WORLD - 1))
+
+
+@given(reported=RANKS, read=RANKS, taken=RANKS, world=st.booleans())
+def test_only_ranks_that_were_read_and_did_not_report_are_absent(reported, read, taken, world):
+    """A rank's report is in its own log: with the log goes the report, and the rank was not read any more."""
+    left = (read | reported) - taken
+    assert set(_absent(reported & left, left, world)) <= left - reported
+
+
+@pytest.mark.xfail(
+    strict=True, reason="whether more are silent than speak is counted over the logs that were read, not over the group"
+)
+@given(reported=RANKS, read=RANKS, taken=RANKS)
+@example(reported=frozenset({0, 1}), read=frozenset({2, 3}), taken=frozenset({3}))
+def test_taking_logs_away_never_adds_an_absent_rank(reported, read, taken):
+    before, left = read | reported, (read | reported) - taken
+    assert set(_absent(reported & left, left, True)) <= set(_absent(reported, before, True))
+
+
+def _absent(reported, read, world):
+    found = stuck(*reported, source="rank_0.log")
+    return absent_ranks(found, timeline(own=read), inventory(WORLD if world else None, read), None)
+
+
+@given(st.frozensets(st.integers(0, 31), min_size=1), st.frozensets(st.integers(0, 31)))
+def test_nobody_who_reported_is_absent(reported, read):
+    assert not reported & set(absent_ranks(stuck(*reported), timeline(own=read), inventory(32), None))
+
+
+def test_ranks_in_words():
+    assert describe_ranks((3,)) == "rank 3"
+    assert describe_ranks((0, 1, 2, 7)) == "ranks 0-2, 7"
