@@ -81,6 +81,8 @@ def write_template(kind: str, name: str, family: str, error_type: str, directory
     """Write the template of a rule and return its path; raises `UsageError` where that is not possible."""
     if not _ID.fullmatch(name):
         raise UsageError(f"{name!r} is no rule id: use lower-case words joined by hyphens, such as nic-port-down")
+    if not _ID.fullmatch(family):
+        raise UsageError(f"{family!r} is no family or area: it is the name of one folder, such as network or torch")
     rule_set = load_rules()
     if any(rule.id == name for rule in rule_set.rules) and not directory:
         raise UsageError(f"there is a rule {name} already; choose another id")
