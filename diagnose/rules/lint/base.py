@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Final
 
@@ -29,7 +29,8 @@ class Context:
 
     `deprecated` maps ids that were retired to their files; `healthy` are logs of runs that finished; `evidence` are
     lines that prove something in the incident corpus, as (where, line); `noise` is how often each rule is known to
-    match in healthy logs; `roots` are the rule directories.
+    match in healthy logs; `roots` are the rule directories. `chosen` are the ids of the rules that are asked about,
+    None for all; the others are there to be compared with.
     """
 
     rule_set: RuleSet
@@ -38,12 +39,22 @@ class Context:
     evidence: tuple[tuple[str, str], ...] = ()
     noise: Mapping[str, int] = field(default_factory=dict)
     roots: tuple[str, ...] = ()
+    chosen: frozenset[str] | None = None
     _places: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """All rules, diagnoses first."""
         return (*self.rule_set.diagnoses, *self.rule_set.filters)
+
+    def asked(self, rule: Rule) -> bool:
+        """Whether a rule is one of those that are asked about."""
+        return self.chosen is None or rule.id in self.chosen
+
+    @property
+    def asked_rules(self) -> RuleSet:
+        """The rule set with only those diagnosis rules that are asked about."""
+        return replace(self.rule_set, diagnoses=tuple(rule for rule in self.rule_set.diagnoses if self.asked(rule)))
 
     def line(self, path: str, where: str) -> int | None:
         """The line of a dotted place in a file, or of the nearest place around it."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from diagnose.errors import Problem
 from diagnose.models.report import Scalar
-from diagnose.models.rule import DiagnosisRule, PositiveExample
+from diagnose.models.rule import DiagnosisRule, NegativeExample, PositiveExample
 from diagnose.rules.captures import typed
 from diagnose.rules.lint.base import Check, Rule
 from diagnose.rules.lint.engines import compiled
@@ -18,13 +18,21 @@ from diagnose.rules.lint.texts import split_sources, whole_texts
 
 
 class SignaturesShown(Check):
-    """Every signature is matched by a positive example that says which lines it finds."""
+    """Every signature is matched by a positive example that says which lines it finds.
+
+    A signature of `unless` speaks against the rule: a negative example shows it.
+    """
 
     name = "signature-example"
 
     def validate(self, rule: Rule) -> Iterator[Problem]:
         if isinstance(rule, DiagnosisRule):
             for name in rule.signatures:
+                if _only_against(rule, name):
+                    if not any(_matches(rule, name, example) for example in rule.examples.negative):
+                        message = "no negative example shows this signature, which speaks against the rule"
+                        yield self.problem(rule, f"signatures.{name}", message)
+                    continue
                 shown = [example for example in rule.examples.positive if _matches(rule, name, example)]
                 if not any(example.expect.lines for example in shown):
                     message = "no positive example shows this signature with its lines"
@@ -108,7 +116,12 @@ def same_value(name: str, got: object, wanted: Scalar, rule: DiagnosisRule) -> b
     return typed(name, str(got), kind) == typed(name, str(wanted), kind) or str(got) == str(wanted)
 
 
-def _matches(rule: DiagnosisRule, name: str, example: PositiveExample) -> bool:
+def _only_against(rule: DiagnosisRule, name: str) -> bool:
+    """Whether a signature stands in `unless` and nowhere else."""
+    return name in rule.match.unless and name not in (*rule.match.any, *rule.match.all, *rule.match.sequence)
+
+
+def _matches(rule: DiagnosisRule, name: str, example: PositiveExample | NegativeExample) -> bool:
     """Whether a signature is found in an example: in a line, or in all that one source says."""
     signature = rule.signatures[name]
     pattern = compiled(signature.pattern)

@@ -155,22 +155,36 @@ class HidesNothing(FilterCheck):
     name = "filter-hides"
 
     def judge(self, rule: FilterRule, judge: CompiledFilter) -> Iterator[Problem]:
-        for owner, kind, line in self._evidence:
+        for owner, _, kind, line in self._evidence:
             if (kind is None or kind in rule.sources) and judge.matches(line):
-                shown = line.decode("utf-8", "replace")[:120]
-                yield self.problem(rule, "pattern", f"matches {shown!r}, evidence of {owner}")
+                yield self.problem(rule, "pattern", f"matches {_shown(line)}, evidence of {owner}")
                 return
 
+    def finalize(self) -> Iterator[Problem]:
+        # Filters that nobody asks about are not judged, but they may hide what those asked about must find.
+        asked = {rule.id for rule in self.context.rule_set.diagnoses if self.context.asked(rule)}
+        for rule in self.context.rule_set.filters:
+            judge = None if self.context.asked(rule) else compiled_filter(rule)
+            for owner, where, kind, line in self._evidence if judge else ():
+                if owner in asked and kind in rule.sources and judge and judge.matches(line):
+                    yield self.problem(owner, where, f"holds {_shown(line)}, which the filter {rule.id} removes")
+                    break
+
     @cached_property
-    def _evidence(self) -> list[tuple[str, str | None, bytes]]:
-        """Lines that prove something, as (of what, kind of source or None for any, line)."""
-        found: list[tuple[str, str | None, bytes]] = []
+    def _evidence(self) -> list[tuple[str, str, str | None, bytes]]:
+        """Lines that prove something, as (of what, dotted place, kind of source or None for any, line)."""
+        found: list[tuple[str, str, str | None, bytes]] = []
         for rule in self.context.rule_set.diagnoses:
-            for example in rule.examples.positive:
+            for index, example in enumerate(rule.examples.positive):
+                where = f"examples.positive[{index}].log"
                 lines = split_sources(example.log, example.source)
-                found += [(rule.id, kind, text.encode()) for kind, text in lines]
-        found += [(where, None, text.encode()) for where, text in self.context.evidence]
+                found += [(rule.id, where, kind, text.encode()) for kind, text in lines]
+        found += [(where, "", None, text.encode()) for where, text in self.context.evidence]
         return found
+
+
+def _shown(line: bytes) -> str:
+    return repr(line.decode("utf-8", "replace")[:120])
 
 
 def compiled_filter(rule: FilterRule) -> CompiledFilter | None:

@@ -14,8 +14,10 @@ from diagnose.models.rule import RuleSet
 from diagnose.rules.lint.base import Check
 from diagnose.rules.lint.filters import compiled_filter
 from diagnose.rules.lint.runner import ExampleRuns, keywords_of
+from diagnose.sources.sniff import content_of
 
 FREQUENT: Final = 0.001
+_HEAD: Final = 64 * 1024  # what tells the kind of a log
 Logs = Sequence[tuple[str, tuple[str, ...]]]
 
 
@@ -39,7 +41,9 @@ def findings_in(rule_set: RuleSet, logs: Logs) -> tuple[tuple[str, str, int, str
     runs = ExampleRuns(rule_set)
     found: list[tuple[str, str, int, str]] = []
     for name, lines in logs:
-        for rule, result in runs.run("\n".join(lines), "job").items():
+        text = "\n".join(lines)
+        kind = content_of(text[:_HEAD].encode("utf-8", "replace")).kind or "job"
+        for rule, result in runs.run(text, kind).items():
             found += [(rule, name, number, lines[number - 1]) for number in result.lines if number <= len(lines)]
     return tuple(sorted(found))
 
@@ -91,14 +95,15 @@ class SilentOnHealthyLogs(Check):
 
     def finalize(self) -> Iterator[Problem]:
         found: dict[str, list[tuple[str, int, str]]] = {}
-        for rule, name, number, line in findings_in(self.context.rule_set, self.context.healthy_lines):
+        for rule, name, number, line in findings_in(self.context.asked_rules, self.context.healthy_lines):
             found.setdefault(rule, []).append((name, number, line))
         for rule, places in found.items():
             known = self.context.noise.get(rule, 0)
             if len(places) > known:
                 name, number, line = places[0]
                 message = (
-                    f"finds {len(places)} lines in healthy logs (known: {known}), first {name}:{number}: {line[:120]!r}"
+                    f"finds {len(places)} lines in healthy logs (known: {known}), first {name}:{number}: {line[:99]!r};"
+                    " narrow it, or `diagnose rules noise --accept` what the engine sets aside"
                 )
                 yield self.problem(rule, "signatures", message)
 
@@ -113,11 +118,11 @@ class KeywordsRare(Check):
         total = sum(len(lines) for _, lines in logs)
         places = {
             (rule.id, word): f"signatures.{name}.keywords[{index}]"
-            for rule in self.context.rule_set.diagnoses
+            for rule in self.context.asked_rules.diagnoses
             for name, signature in rule.signatures.items()
             for index, word in enumerate(signature.keywords)
         }
-        for rule, word, count in keyword_hits(self.context.rule_set, logs):
+        for rule, word, count in keyword_hits(self.context.asked_rules, logs):
             if count > total * FREQUENT:
                 message = f"{word!r} stands in {count} of {total} healthy lines, more than {FREQUENT:.1%}"
                 yield self.problem(rule, places[rule, word], message)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from diagnose.errors import Problem
@@ -91,12 +92,13 @@ EXAMPLE_CHECKS: Final[tuple[type[Check], ...]] = (
 
 
 def lint_rules(context: Context, checks: Sequence[type[Check]] = CHECKS) -> list[Problem]:
-    """Run checks over a rule set that has been read."""
+    """Run checks over the rules asked about, in the company of all others."""
     found: list[Problem] = []
     for kind in checks:
         check = kind(context)
         for rule in context.rules:
-            found += check.validate(rule)
+            if context.asked(rule):
+                found += check.validate(rule)
         found += check.finalize()
     return found
 
@@ -110,27 +112,26 @@ def lint(dirs: Sequence[str] = (), *, shipped: str | None = None, fixtures: str 
 
 
 def lint_paths(paths: Sequence[str]) -> list[Problem]:
-    """Lint files or directories: those below the shipped rules in place, others as site directories."""
+    """Lint files or directories: those below the shipped rules in place, others as site directories.
+
+    Without paths all shipped rules are linted. Only problems of the given files are returned.
+    """
     root = os.path.realpath(shipped_rules())
-    own: list[str] = []
-    dirs: list[str] = []
-    for path in paths:
-        full = os.path.realpath(path)
-        if full == root or full.startswith(root + os.sep):
-            own.append(full)
-        else:
-            directory = full if os.path.isdir(full) else os.path.dirname(full)
-            own.append(full)
-            if directory not in dirs:
-                dirs.append(directory)
-    problems = lint(dirs)
-    if not own:
-        return problems
-    return [
-        problem
-        for problem in problems
-        if any(f"{os.path.realpath(problem.path)}{os.sep}".startswith(path.rstrip(os.sep) + os.sep) for path in own)
-    ]
+    own = [os.path.realpath(path) for path in paths] or [root]
+    outside = [path for path in own if not _below(path, root)]
+    dirs = list(dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) for path in outside))
+    rule_set, problems = read_rules(dirs)
+    chosen = frozenset(
+        name for name, path in rule_set.paths.items() if any(_below(os.path.realpath(path), given) for given in own)
+    )
+    context = replace(context_of(rule_set, (root, *dirs)), chosen=chosen)
+    found = _ordered([*problems, *lint_rules(context)])
+    return [problem for problem in found if any(_below(os.path.realpath(problem.path), given) for given in own)]
+
+
+def _below(path: str, root: str) -> bool:
+    """Whether a path is another or lies below it."""
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
 def context_of(rule_set: RuleSet, roots: Sequence[str], *, fixtures: str | None = None) -> Context:
