@@ -65,9 +65,8 @@ def finding(id: str, error_type: str = "CUDAError", **how: Any) -> Finding:
 
 
 def rule(id: str = "a-rule", *, signatures: Mapping[str, str], **how: Any) -> DiagnosisRule:
-    """A rule; `signatures` are patterns by name, each with its own name's literal `<name>!` or the whole as keyword."""
-    made = {name: Signature((how.get("keywords", {}).get(name, name),), text) for name, text in signatures.items()}
-    how.pop("keywords", None)
+    """A rule; `signatures` are patterns by name, and the name is the keyword."""
+    made = {name: Signature((name,), text) for name, text in signatures.items()}
     for edges in ("explains", "explained_by"):
         how[edges] = tuple(edge if isinstance(edge, Edge) else Edge(edge) for edge in how.get(edges, ()))
     match = how.pop("match", None) or Match(any=tuple(signatures))

@@ -2,9 +2,14 @@
 
 import pytest
 
+from diagnose.lines.inventory import Inventory
 from diagnose.models import Match
 from diagnose.models.rule import Within
-from tests.made import rule, rules, sightings
+from diagnose.rules.combine import combine
+from diagnose.rules.matcher import Hit, HitStore, Matcher
+from diagnose.rules.sighting import EvidenceDraft
+from diagnose.settings import Limits
+from tests.made import Sightings, line, rule, rules, sightings
 
 AB = {"alpha": r"alpha failed(?: on (?P<disk>\w+))?", "beta": r"beta failed(?: on (?P<disk>\w+))?"}
 
@@ -177,17 +182,8 @@ def test_captures_of_all_signatures_come_together():
 
 
 def test_more_hits_than_can_be_paired_are_reported_and_not_waited_for():
-    from diagnose.lines.inventory import Inventory
-    from diagnose.models import LogSource
-    from diagnose.rules.combine import combine
-    from diagnose.rules.matcher import Hit, HitStore, Matcher
-    from diagnose.rules.sighting import EvidenceDraft
-    from diagnose.settings import Limits
-    from tests.made import Sightings, line
-
     made = rule(signatures=AB, match=Match(sequence=("beta", "alpha")))
     matcher = Matcher(rules(made), Sightings(), Limits())
-    matcher.source(LogSource("job.log"))
     for name, start in (("alpha", 0), ("beta", 5000)):
         store = matcher.hits.setdefault(made.id, {}).setdefault(name, HitStore())
         for number in range(start, start + 2000):
