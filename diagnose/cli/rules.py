@@ -53,9 +53,7 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     add("test", "run the examples of rules").add_argument("ids", nargs="*", metavar="ID")
     noise = add("noise", "show what rules say of logs that hold no failure")
     noise.add_argument("logs", nargs="*", metavar="LOG")
-    noise.add_argument(
-        "--accept", action="store_true", help="write what is found to healthy/noise.yml"
-    )
+    noise.add_argument("--accept", action="store_true", help="write what is found to healthy/noise.yml")
     new = add("new", "write the template of a new rule")
     new.add_argument("kind", choices=("diagnosis", "filter"))
     new.add_argument("id", help="kebab case; becomes the file name")
