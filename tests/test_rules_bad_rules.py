@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
 import shutil
@@ -9,7 +11,8 @@ import subprocess
 
 import pytest
 
-from diagnose.rules.lint import lint
+from diagnose.rules import consistency, decode, load, tree
+from diagnose.rules.lint import CHECKS, lint
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures", "bad_rules")
 BASE = os.path.join(ROOT, "_base")
@@ -18,15 +21,17 @@ EXPECTED = re.compile(r"(?P<file>\S+):(?P<line>\d+|-) \[(?P<check>[a-z0-9-]+)\] 
 
 
 def prepared(name: str, tmp_path) -> str:
-    """The directory to lint; where a file has a `.before`, that is what git has and the file is the change."""
-    folder = os.path.join(ROOT, name)
-    before = [file for file in os.listdir(folder) if file.endswith(".before")]
+    """A copy to lint, away from this checkout, since `modified` compares with what git has.
+
+    Where a file has a `.before`, that is what git has and the file is the change.
+    """
+    copy = str(tmp_path / name)
+    shutil.copytree(os.path.join(ROOT, name), copy)
+    before = [file for file in os.listdir(copy) if file.endswith(".before")]
     if not before:
-        return folder
+        return copy
     if shutil.which("git") is None:
         pytest.skip("needs git")
-    copy = str(tmp_path / name)
-    shutil.copytree(folder, copy)
     changed = {}
     for file in before:
         live = os.path.join(copy, file.removesuffix(".before"))
@@ -57,14 +62,30 @@ def test_the_message_is_reported_at_its_line(name, tmp_path):
     assert any(name.startswith(match["check"]) for match in wanted)
 
 
-def test_every_check_has_a_fixture():
-    from diagnose.rules.lint import CHECKS
+def names_in_the_loader() -> set[str]:
+    """The checks that reading rules makes, from its text: in `Problem(...)`, `.bad(...)`, and the tuples of `faults`."""
+    found = set()
+    for module in (consistency, decode, load, tree):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            parts = []
+            if isinstance(node, ast.Call):
+                called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                parts = node.args if called in ("Problem", "bad") else []
+            elif isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 3:
+                parts = [None, *node.value.elts]
+            if len(parts) >= 3 and isinstance(parts[2], ast.Constant):
+                found.add(parts[2].value)
+    return found
 
+
+def test_every_check_has_a_fixture():
     provoked = set()
     for name in CASES:
         with open(os.path.join(ROOT, name, "expected.txt"), encoding="utf-8") as file:
             provoked |= {EXPECTED.fullmatch(line.rstrip("\n"))["check"] for line in file}
-    assert {check.name for check in CHECKS} <= provoked
+    loading = names_in_the_loader()
+    assert {"file", "yaml", "unknown-key", "id-unique", "match", "pattern"} <= loading
+    assert {check.name for check in CHECKS} | loading == provoked
 
 
 def test_the_base_is_clean():

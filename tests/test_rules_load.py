@@ -216,6 +216,33 @@ def test_odd_entries_are_problems(tmp_path):
         assert part in told
 
 
+def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("diagnose.rules.tree.MAX_FILES", 2)
+    files, problems = read_tree(tree(tmp_path / "site", {f"{name}.yml": rule(name) for name in "abcd"}))
+    assert [file.name for file in files] == ["a.yml", "b.yml"]
+    assert [problem.message for problem in problems] == ["more than 2 rule files; split the directory"]
+
+
+def test_what_the_system_refuses_to_read_is_a_problem(tmp_path, monkeypatch):
+    root = tree(tmp_path / "site", {"a.yml": rule("a"), "b.yml": rule("b"), "shut/c.yml": rule("c")})
+    scan = os.scandir
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    def opening(path, *rest, **more):
+        return refuse(path) if path.endswith("b.yml") else open(path, *rest, **more)
+
+    monkeypatch.setattr(os, "scandir", lambda path: refuse(path) if str(path).endswith("shut") else scan(path))
+    monkeypatch.setattr("diagnose.rules.tree.open", opening, raising=False)
+    files, problems = read_tree(root)
+    assert [file.name for file in files] == ["a.yml"]
+    assert {os.path.basename(problem.path): problem.message for problem in problems} == {
+        "b.yml": "cannot be read: Permission denied",
+        "shut": "cannot be listed: Permission denied",
+    }
+
+
 def test_a_broken_pattern_of_a_site_is_found_at_load(shipped, tmp_path):
     text = rule("a").replace("pattern: 'device vanished'", "pattern: 'device (vanished'")
     with pytest.raises(RuleError, match="does not compile"):
