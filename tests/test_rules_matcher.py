@@ -206,9 +206,6 @@ def shadow_of(error_type, **how):
         pytest.param(
             (shadow_of("ChildFailed", role="teardown"),),
             id="beside",
-            marks=pytest.mark.xfail(
-                strict=True, reason="symptom types prove a failure also where only an experiment saw them"
-            ),
         ),
     ],
 )
@@ -224,7 +221,6 @@ def test_an_experimental_rule_proves_no_failure(shadow):
         pytest.param(
             (shadow_of("KeyError"),),
             id="beside",
-            marks=pytest.mark.xfail(strict=True, reason="a shadow finding counts as the end of the process"),
         ),
     ],
 )
@@ -236,7 +232,6 @@ def test_an_experimental_rule_acquits_nothing(shadow):
     assert judgement.root.rule == "trouble"
 
 
-@pytest.mark.xfail(strict=True, reason="an experimental rule that names the key silences the look-up rule on its line")
 def test_an_experimental_rule_does_not_stand_before_the_general_one():
     own = rule("own", signatures={"code=48": r"code=(?P<xid>48)\b"}, status="experimental")
     assert ("any-code", "ECCError", 1) in sightings(rules(GENERAL, own, tables=[TABLE]), "fault code=48\n").told

@@ -166,7 +166,6 @@ def test_the_steps_clock_is_known_before_the_kernels_is_judged():
     assert clocks.before(fault(DEATH + 290), job()) is True
 
 
-@pytest.mark.xfail(strict=True, reason="shadow findings take part in the estimate of the clocks")
 def test_what_only_an_experiment_saw_moves_no_clock():
     died = finding("shadow", "CUDAError", at=DEATH, source="job.log", shadow=True)
     assert estimate_clocks([fault(DEATH + 300), died], None)[0].offsets == {}

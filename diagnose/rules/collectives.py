@@ -124,8 +124,9 @@ def absent_ranks(finding: Finding, timeline: Timeline, inventory: Inventory, gro
             continue
         if seen.own or seen.mark.source in finding.spans:
             absent.append(rank)
-    # More silent than speaking: the group is not understood, so nothing is said of anyone.
-    return tuple(absent) if len(absent) < len(reported) or len(absent) == 1 else ()
+    # More silent than speaking, read or not: the group is not understood, so nothing is said of anyone.
+    silent = len(members - reported)
+    return tuple(absent) if silent < len(reported) or silent == 1 else ()
 
 
 def _members(finding: Finding, inventory: Inventory, group: str | None) -> set[int] | None:

@@ -58,9 +58,12 @@ class Judge:
 
     def judge(self, attempt: int, findings: Sequence[Finding], progress: AttemptProgress) -> Judgement:
         """Judges one attempt from its findings."""
-        findings = [*findings, *mismatch_findings(findings, self._rule_set)]
+        shadow = [finding for finding in findings if finding.shadow]
+        findings = [finding for finding in findings if not finding.shadow]
+        findings += mismatch_findings(findings, self._rule_set)
         clocks, notes = estimate_clocks(findings, progress)
         counted, excluded = set_aside(findings, progress, self._edges, clocks)
+        excluded += tuple(ExcludedFinding(finding, "experimental: it decides nothing") for finding in shadow)
         graph = explain(counted, self._edges, clocks, self._specificity)
         roots = self._suspects(graph, clocks)
         end = completion(progress)

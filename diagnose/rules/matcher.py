@@ -277,7 +277,7 @@ def _without_general(matches: list[Match]) -> list[Match]:
     named = {
         (index, key)
         for signature, match, index in matches
-        if signature.rule.lookup is None
+        if signature.rule.lookup is None and signature.rule.status != "experimental"
         for key in match.groupdict()
     }
     return [

@@ -71,6 +71,7 @@ def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | Non
     """
     offsets: dict[str, float] = {}
     notes: list[str] = []
+    findings = [finding for finding in findings if not finding.shadow]
     if progress and len(progress.step_times) > 1:
         offsets.update(_by_steps(progress.step_times))
     clocks = Clocks(offsets)

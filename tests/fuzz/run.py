@@ -11,8 +11,6 @@ Each target runs in a process of its own, because libFuzzer ends the process it 
 chooses what the rest is: which name a file has, which kind of rule file it is.
 """
 
-# ruff: noqa: T201 - a program that talks on standard output
-
 from __future__ import annotations
 
 import argparse
