@@ -96,7 +96,8 @@ def fuzz(target: str, seconds: int, artifacts: str) -> tuple[str, int, bool]:
     said = done.stdout + done.stderr
     counted = re.findall(r"number_of_executed_units:\s*(\d+)", said)
     if done.returncode:
-        print(f"--- {target} ended with {done.returncode}\n{said[-6000:]}", file=sys.stderr)
+        start = next((said.find(mark) for mark in ("Uncaught Python exc", "ERROR: libFuzzer") if mark in said), 0)
+        print(f"--- {target} ended with {done.returncode}\n{said[start : start + 6000]}", file=sys.stderr)
         print(f"again: python tests/fuzz/run.py --target {target} --replay {artifacts}/{target}-...", file=sys.stderr)
     return target, int(counted[-1]) if counted else 0, bool(done.returncode) or not counted
 
