@@ -138,6 +138,18 @@ def test_tables_tags_types_and_policy_merge(shipped, tmp_path):
     assert "adds the policy row mine before the shipped ones" in notes
 
 
+def test_a_policy_row_is_blamed_in_the_file_that_holds_it(shipped, tmp_path):
+    one = tree(
+        tmp_path / "one", {"policy.yml": "rules:\n- {id: mine, job: none}\n- {id: last, job: none, when: [nonsense]}\n"}
+    )
+    two = tree(tmp_path / "two", {"policy.yml": "rules:\n- {id: other, job: none}\n"})
+    with pytest.raises(RuleError) as raised:
+        load(shipped, one, two)
+    assert [(problem.path, problem.line) for problem in raised.value.problems] == [
+        (os.path.join(one, "policy.yml"), 3),
+    ]
+
+
 def test_the_version_tells_of_added_files(shipped, tmp_path):
     site = tree(tmp_path / "site", {"x.yml": rule(title="One")})
     first = load(shipped, site).version

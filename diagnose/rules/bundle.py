@@ -64,7 +64,7 @@ def _path(roots: Sequence[str]) -> str | None:
     if not os.path.isabs(home):
         return None
     digest = hashlib.sha256(_FORMAT.encode())
-    for module in (__file__, _models_file()):
+    for module in (__file__, _models_file(), *_readers()):
         with contextlib.suppress(OSError):
             digest.update(str(os.stat(module).st_mtime_ns).encode())
     for root in roots:
@@ -76,6 +76,12 @@ def _path(roots: Sequence[str]) -> str | None:
 
 def _models_file() -> str:
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "models", "rule.py")
+
+
+def _readers() -> list[str]:
+    """What reads and judges rules: a bundle that older checks let through is stale."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return [os.path.join(folder, f"{name}.py") for name in ("load", "decode", "tree", "consistency", "policy")]
 
 
 def _listing(root: str) -> list[tuple[str, int, int]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from diagnose.errors import Problem
-from diagnose.models.rule import DiagnosisRule, RuleSet
+from diagnose.models.rule import DiagnosisRule, PolicyRow, RuleSet
+from diagnose.rules.policy import TESTS
 
 Locate = Callable[[str, str], int | None]
 
@@ -24,14 +25,10 @@ def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collect
                 place, key_path = f"rows.{key}.error_type", f"tables/{name}"
                 message = f"{place}: {row.error_type!r} is not in taxonomy.yml"
                 yield Problem(rule_set.paths[key_path], locate(key_path, place), "error-type", message)
-    for index, policy in enumerate(rule_set.policy):
-        for part, names in (("error_types", policy.error_types), ("but", policy.but)):
-            for name in names:
-                if name not in rule_set.taxonomy:
-                    message = f"rules[{index}].{part}: {name!r} is not in taxonomy.yml"
-                    yield Problem(
-                        rule_set.paths["policy"], locate("policy", f"rules[{index}].{part}"), "error-type", message
-                    )
+    for policy in rule_set.policy:
+        for part, check, message in row_faults(policy, rule_set):
+            key = f"policy/{policy.id}"
+            yield Problem(rule_set.paths[key], locate(key, part), check, f"row {policy.id}: {part}: {message}")
     yield from _patterns(rule_set, locate, compile_ids)
 
 
@@ -52,6 +49,17 @@ def faults(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str, s
             yield f"signatures.{name}.keywords", "keywords", "needs at least one keyword, none of them empty"
     if rule.lookup is not None and rule.lookup.table not in rule_set.tables:
         yield "lookup.table", "lookup", f"there is no tables/{rule.lookup.table}.yml"
+
+
+def row_faults(row: PolicyRow, rule_set: RuleSet) -> Iterator[tuple[str, str, str]]:
+    """Why the engine could not judge by a policy row, as (part, check, message)."""
+    for part, names in (("error_types", row.error_types), ("but", row.but)):
+        for name in names:
+            if name not in rule_set.taxonomy:
+                yield part, "error-type", f"{name!r} is not in taxonomy.yml"
+    for name in row.when:
+        if name not in TESTS:
+            yield "when", "policy-test", f"there is no test {name!r}; known: {', '.join(sorted(TESTS))}"
 
 
 def _patterns(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterator[Problem]:

@@ -61,6 +61,7 @@ class _Collected:
     tags: dict[str, str] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     policy: list[PolicyRow] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)  # of policy rows, each in its own file
     paths: dict[str, str] = field(default_factory=dict)
     overridden: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -152,7 +153,9 @@ class _Collected:
             return
         known = {row.id: index for index, row in enumerate(self.policy)}
         new: list[PolicyRow] = []
-        for row in value.rules:
+        for index, row in enumerate(value.rules):
+            key = f"policy/{row.id}"
+            self.paths[key], self.places[key] = file.path, f"rules[{index}]"
             if row.id in known:
                 self.policy[known[row.id]] = row
                 self.overridden.append(f"{file.path} overrides the policy row {row.id}")
@@ -177,6 +180,8 @@ class _Collected:
 
     def locate(self, rule_id: str, where: str, file: RuleFile | None = None) -> int | None:
         """The line of a place in a rule's file; read again, since it is needed only when something is wrong."""
+        if rule_id in self.places:
+            where = f"{self.places[rule_id]}.{where}"
         return line_of(self.paths.get(rule_id, ""), where, file.data if file else None)
 
     def rule_set(self, version: str) -> RuleSet:
