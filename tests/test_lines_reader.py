@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from diagnose.lines import Calendar, LineReader
@@ -204,6 +204,7 @@ def test_reading_what_was_read_changes_nothing(raw):
         assert again.text == line.text
 
 
+@example(value={"log": None, "level": -9, "message": ""})  # a level below syslog's
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=8) | st.floats(), lambda inner: st.lists(inner, max_size=3)
                     | st.dictionaries(st.sampled_from(["log", "message", "time", "level", "exc_info", "rank", "host", "labels",
                                                        "_source", "result", "MESSAGE", "_HOSTNAME", "stream", "kubernetes",

@@ -59,7 +59,7 @@ def level_of(word: str) -> str | None:
 
 def level_of_number(number: int) -> str | None:
     """The level of a syslog severity (0-7), or of Python's numbers (10-50)."""
-    if number < 8:
+    if 0 <= number < 8:
         return _SYSLOG_LEVELS[number]
     return {10: "debug", 20: "info", 30: "warning", 40: "error", 50: "critical", 60: "critical"}.get(number)
 
@@ -138,10 +138,6 @@ class Prefixes:
         self.tasks_are_nodes = False
         self._label_lines = 0
         self._other_lines = 0
-
-    def prove(self, names: set[str]) -> None:
-        """Take `names` (hosts, services) for prefixes from now on."""
-        self._proven |= names
 
     def proven(self, name: str, rest: str, needed: int) -> bool:
         """Whether `name` before `rest` is a prefix: known, before a program's output, or seen `needed` times."""
