@@ -30,6 +30,5 @@ class Settings:
     """Choices of one run. `rules` are directories added to the shipped rules, later ones winning."""
 
     rules: tuple[str, ...] = ()
-    llm: bool = False
     compress: bool = True
     limits: Limits = field(default_factory=Limits)

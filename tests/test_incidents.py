@@ -16,13 +16,13 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from diagnose.pipeline import Request, Services, diagnose
+from diagnose.pipeline import Services, diagnose
 from diagnose.report import to_json
 from diagnose.rules.load import load_rules
+from tests.incidents import request_of
 
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures")
 GROUPS = ("incidents", "healthy", "inconclusive")
-OPTIONS = {"--kernel-log": "kernel_logs", "--scheduler-record": "scheduler_records", "--inventory": "inventory"}
 EVICTING = {"drain", "reset_gpu", "reboot", "replace"}
 PACKED = re.compile(r"\.(gz|zst|xz|bz2)$")
 
@@ -44,20 +44,6 @@ class Expected:
     job: list = field(default_factory=list)
     notes: str = ""
     known_miss: str = ""
-
-
-def request_of(inputs):
-    """The request that `diagnose <inputs>` makes."""
-    paths, options = [], {"kernel_logs": [], "scheduler_records": [], "inventory": None}
-    words = iter(inputs)
-    for word in words:
-        if word not in OPTIONS:
-            paths.append(word)
-        elif word == "--inventory":
-            options["inventory"] = next(words)
-        else:
-            options[OPTIONS[word]].append(next(words))
-    return Request(paths=paths, **options)
 
 
 def same_source(cited, wanted):
@@ -162,7 +148,7 @@ def test_the_fixtures_are_whole(services):
         expected = read_expected(folder)
         assert expected.id == os.path.basename(folder)
         for name in expected.inputs:
-            assert name in OPTIONS or os.path.exists(os.path.join(folder, name)), (expected.id, name)
+            assert name.startswith("--") or os.path.exists(os.path.join(folder, name)), (expected.id, name)
         named = [name for name in (expected.error_type, *expected.accept) if name]
         assert set(named) <= set(services.rules.taxonomy), expected.id
         assert expected.status != "failed" or (named and expected.evidence and expected.attribution), expected.id

@@ -7,7 +7,7 @@ say who was silent: the last line of each rank and whether its own log was read 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -95,7 +95,6 @@ class Timeline:
 
     def __init__(self) -> None:
         self._by_source: dict[tuple[str, int], AttemptProgress] = {}
-        self._ends: dict[str, Mark] = {}
         self.ranks: dict[int, RankSeen] = {}
 
     def observe(self, line: Line, attempt: int) -> None:
@@ -108,9 +107,6 @@ class Timeline:
             progress = self._progress(source, attempt)
             progress.started = _least(progress.started, line.time)
             progress.ended = _most(progress.ended, line.time)
-            self._ends[source] = mark
-        elif source not in self._ends:
-            self._ends[source] = mark
         rank = line.rank
         if rank is not None:
             seen = self.ranks.get(rank)
@@ -166,14 +162,6 @@ class Timeline:
         for key, progress in self._by_source.items():
             merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
         return merged
-
-    def keys(self) -> Iterable[tuple[str, int]]:
-        """All (source name, attempt within the source) seen."""
-        return self._by_source.keys()
-
-    def spans(self) -> Mapping[tuple[str, int], tuple[float | None, float | None]]:
-        """First and last time by (source name, attempt within the source)."""
-        return {key: (progress.started, progress.ended) for key, progress in self._by_source.items()}
 
     def _progress(self, source: str, attempt: int) -> AttemptProgress:
         key = (source, attempt)

@@ -79,7 +79,7 @@ def screen(report: Report, *, verbose: bool = False) -> list[Row]:
     if report.root_cause:
         rows.append(Row("Cause", report.root_cause.summary))
         shown = report.root_cause.evidence[: 8 if verbose else _EVIDENCE_ROWS]
-        rows.extend(_evidence_row(evidence, verbose=verbose) for evidence in shown)
+        rows.extend(_evidence_row(evidence) for evidence in shown)
         for index, reason in enumerate(report.root_cause.reasons):
             rows.append(Row("Why" if index == 0 else "", reason))
     rows.extend(_chain_rows(report))
@@ -100,8 +100,7 @@ def screen(report: Report, *, verbose: bool = False) -> list[Row]:
     return rows
 
 
-def _evidence_row(evidence: Evidence, *, verbose: bool) -> Row:
-    del verbose
+def _evidence_row(evidence: Evidence) -> Row:
     where = evidence.source if evidence.line is None else f"{evidence.source}:{evidence.line}"
     clock = f"{evidence.time[11:19]} " if evidence.time else ""
     unit = " ".join(

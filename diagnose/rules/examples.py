@@ -11,7 +11,7 @@ from typing import cast, get_args
 
 from diagnose.lines import LineReader, RecordAssembler
 from diagnose.lines.inventory import Inventory
-from diagnose.models import DiagnosisRule, KeptLine, LogSource, RuleSet, SourceKind
+from diagnose.models import KeptLine, LogSource, RuleSet, SourceKind
 from diagnose.models.report import Scalar
 from diagnose.rules.captures import Value
 from diagnose.rules.combine import combine
@@ -42,11 +42,6 @@ class _Sightings:
         del draft, traceback
         if sighting.rule is not None:
             self.by_rule.setdefault(sighting.rule.id, []).append(sighting)
-
-
-def run_example(rule_set: RuleSet, rule: DiagnosisRule, log: str, source: str | None) -> ExampleResult:
-    """What `rule` alone makes of an example log."""
-    return run_log(replace(rule_set, diagnoses=(rule,)), log, source).get(rule.id, ExampleResult())
 
 
 def run_log(rule_set: RuleSet, log: str, source: str | None) -> Mapping[str, ExampleResult]:

@@ -19,7 +19,6 @@ AFTER_SYMPTOM = 30.0  # seconds: a cause may be logged a little after what it ca
 MARGIN = 120.0
 DEFAULT_TIMEOUT = 3600.0  # how long an operation may wait where it does not say
 _EXPLAINERS = 8  # per pair of kinds: the earliest say all there is to say
-_ROLES = {"cause": 0, "symptom": 1, "teardown": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +188,3 @@ def _components(graph: Mapping[str, Sequence[str]]) -> list[list[str]]:
                     parent = work[-1][0]
                     low[parent] = min(low[parent], low[node])
     return components
-
-
-def role_rank(finding: Finding) -> int:
-    """Cause before symptom before teardown."""
-    return _ROLES[finding.role]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import DiagnosisRule, ExcludedFinding, Finding, RuleSet
+from diagnose.models import DiagnosisRule, ExcludedFinding, Finding, Line, RuleSet
 from diagnose.models.report import ReportStatus
 from diagnose.rules.aggregate import BY_UNIT
 from diagnose.rules.collectives import mismatch_findings
@@ -22,7 +22,6 @@ from diagnose.rules.survival import completion, failed_exits, set_aside
 _PROVES_FAILURE = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed"})
 _AFTER_THE_END = frozenset({"comm", "teardown"})
 _CRASH_AT_EXIT = frozenset({"SegmentationFault", "ProcessKilled"})
-_FEW_LINES_AFTER = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,6 @@ class Judge:
         status: ReportStatus = "failed" if root is not None or proven else "inconclusive"
         if end is not None:
             status, root = self._after_the_end(counted, root, exits_after=_exits_after(exits, end))
-        elif status == "failed" and root is None and exits and all(code == 0 for code, _ in exits):
-            status = "no_failure"
         root = _with_witness(root, roots)
         same_kind = (
             tuple(f for f in roots if root and f.error_type == root.error_type and f.role == root.role) if root else ()
@@ -158,14 +155,8 @@ def _one_unit(one: Finding, other: Finding) -> bool:
     return not one.gpus or not other.gpus or bool(one.gpus & other.gpus)
 
 
-def _exits_after(exits: Sequence[tuple[int, object]], end: object) -> bool:
-    number = getattr(end, "number", 0)
-    source = getattr(getattr(end, "source", None), "name", "")
-    return any(
-        getattr(line, "number", 0) >= number
-        for _, line in exits
-        if getattr(getattr(line, "source", None), "name", "") == source
-    )
+def _exits_after(exits: Sequence[tuple[int, Line]], end: Line) -> bool:
+    return any(line.number >= end.number for _, line in exits if line.source.name == end.source.name)
 
 
 def specificity(rule_set: RuleSet) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diagnose.models import LogSource, SourceKind
 from diagnose.sources.names import NameFacts, surely_host
@@ -140,8 +140,3 @@ def _local(
 def _unextended(name: str) -> str:
     folder, slash, base = name.rpartition("/")
     return folder + slash + base.split(".")[0]
-
-
-def with_kind(facts: NameFacts, kind: SourceKind) -> NameFacts:
-    """Return the facts of an input whose kind is given and not guessed."""
-    return replace(facts, kind=kind, kind_guess=None)

@@ -317,24 +317,6 @@ class Once:
         """Leave the file to whoever opened it."""
 
 
-class Prefixed:
-    """A stream that starts with bytes taken from it before."""
-
-    def __init__(self, head: bytes, rest: ByteStream) -> None:
-        self._head, self._rest = head, rest
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes."""
-        if self._head:
-            data, self._head = self._head[:size], self._head[size:]
-            return data
-        return self._rest.read(size)
-
-    def close(self) -> None:
-        """Close the rest."""
-        self._rest.close()
-
-
 class Skipping:
     """A window of a stream that can only be read from its start."""
 
