@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import cache
 from typing import Final
 
 import regex
@@ -27,6 +26,7 @@ _TRIES: Final = 7
 _PAUSE: Final = 0.1
 # What `_pace` measures on 2 cores of an AMD EPYC, in seconds: limits hold for that machine, and scale with others.
 _REFERENCE: Final = 0.00045
+_YARDSTICK: Final = regex.compile(r"begin (?P<n>\d+) .{0,200}end (?P<m>\d+)", regex.ASCII)
 _RUNS: Final = ("x", "0", " ", "[", "a.b/", "\t", "0000:")
 _EXAMPLES: Final = 4
 
@@ -64,34 +64,33 @@ class FastOnHostileLines(Check):
 
 
 def _best(pattern: regex.Pattern[str] | regex.Pattern[bytes], text: str | bytes, *, whole: bool) -> float:
-    """The shortest of several runs, in seconds of CPU at the reference pace; a run over the time-out counts as that."""
+    """The shortest of several runs, in seconds of CPU at the reference pace; a run over the time-out counts as that.
+
+    The pace is measured anew beside each run that seems too slow, for a shared machine's pace changes within a second.
+    """
     best = _PATIENCE
     search = pattern.fullmatch if whole else pattern.search
     for attempt in range(2 * _TRIES):
         if attempt == _TRIES:
             time.sleep(_PAUSE)  # a neighbour's burst passes
+        before = _pace() if attempt else 1.0
         start = time.thread_time()
         try:
             search(text, timeout=_PATIENCE)  # type: ignore[arg-type] # str with str, bytes with bytes
         except TimeoutError:
             return _PATIENCE
-        best = min(best, (time.thread_time() - start) / _pace())
+        seconds = time.thread_time() - start
+        best = min(best, seconds / (min(before, _pace()) if attempt and seconds > SECONDS else 1.0))
         if best <= SECONDS:
             break
     return best
 
 
-@cache
 def _pace() -> float:
-    """How much slower this machine is than the one that the limit was set on; never below 1."""
-    pattern = regex.compile(r"begin (?P<n>\d+) .{0,200}end (?P<m>\d+)", regex.ASCII)
-    text = _fill("begin 12 and so on without what it looks for ")
-    best = _PATIENCE
-    for _ in range(_TRIES):
-        start = time.thread_time()
-        pattern.search(text)
-        best = min(best, time.thread_time() - start)
-    return max(1.0, best / _REFERENCE)
+    """How much slower this machine is at this moment than the one that the limit was set on; never below 1."""
+    start = time.thread_time()
+    _YARDSTICK.search(_YARDSTICK_LINE)
+    return max(1.0, (time.thread_time() - start) / _REFERENCE)
 
 
 def hostile_lines(
@@ -119,3 +118,6 @@ def hostile_lines(
 
 def _fill(piece: str) -> str:
     return (piece * (LINE // len(piece) + 1))[:LINE]
+
+
+_YARDSTICK_LINE: Final = _fill("begin 12 and so on without what it looks for ")
