@@ -22,7 +22,10 @@ Scalar = int | float | str | bool
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A line that proves something. `time` is ISO 8601; `line` is 1-based in the decompressed file."""
+    """A line that proves something. `time` is ISO 8601; `line` is 1-based in the decompressed file.
+
+    `message` is `text` without the prefixes of loggers and launchers, whose content the other fields carry.
+    """
 
     source: str
     line: int | None
@@ -33,6 +36,7 @@ class Evidence:
     gpu: str | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ the place of the line, `file:line`. Nothing here knows of colour or of a termina
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from diagnose.models import Evidence, Report
 from diagnose.rules.captures import ranges
@@ -59,8 +61,10 @@ def _culprit(report: Report) -> str:
         by_kind.setdefault(culprit.kind, []).append(culprit.id)
     host = by_kind.get("host", [])
     if len(host) == 1 and "gpu" in by_kind:
-        return f"{host[0]} GPU {by_kind['gpu'][0]}"
-    for kind in ("host", "gpu", "switch", "nic", "rank", "file", "config", "service", "process"):
+        gpu = next(culprit for culprit in report.culprits if culprit.kind == "gpu")
+        return next((name for name in gpu.names if name.startswith(f"{host[0]} GPU ")), f"{host[0]} GPU {gpu.id}")
+    places = ("file", "config") if report.attribution == "user" else ()
+    for kind in (*places, "host", "gpu", "switch", "nic", "rank", "file", "config", "service", "process"):
         names = by_kind.get(kind)
         if names:
             label = "" if kind in ("host", "file", "config", "service") else f"{kind} "
@@ -76,10 +80,11 @@ def _culprit(report: Report) -> str:
 def screen(report: Report, *, verbose: bool = False) -> list[Row]:
     """The rows below the headline."""
     rows: list[Row] = []
+    common = _common_directory([*_names(report), *_evidence_sources(report)])
     if report.root_cause:
         rows.append(Row("Cause", report.root_cause.summary))
         shown = report.root_cause.evidence[: 8 if verbose else _EVIDENCE_ROWS]
-        rows.extend(_evidence_row(evidence) for evidence in shown)
+        rows.extend(_evidence_row(evidence, common) for evidence in shown)
         for index, reason in enumerate(report.root_cause.reasons):
             rows.append(Row("Why" if index == 0 else "", reason))
     rows.extend(_chain_rows(report))
@@ -96,17 +101,37 @@ def screen(report: Report, *, verbose: bool = False) -> list[Row]:
         rows.append(Row("Decide", alternative.test))
     rows.extend(_recovery_rows(report))
     rows.extend(_sure_rows(report))
-    rows.extend(_coverage_rows(report))
+    rows.extend(_coverage_rows(report, common))
     return rows
 
 
-def _evidence_row(evidence: Evidence) -> Row:
-    where = evidence.source if evidence.line is None else f"{evidence.source}:{evidence.line}"
+def _names(report: Report) -> list[str]:
+    return [source.source for source in report.coverage.sources]
+
+
+def _evidence_sources(report: Report) -> list[str]:
+    return [evidence.source for evidence in report.root_cause.evidence] if report.root_cause else []
+
+
+def _common_directory(sources: Sequence[str]) -> str:
+    """The directory that all sources are in, with its slash; empty where there is none."""
+    directories = [source.rpartition("/")[0].split("/") if "/" in source else [] for source in sources]
+    if not directories:
+        return ""
+    first, last = min(directories), max(directories)
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    parts = [part for part, _ in shared]
+    return "/".join(parts) + "/" if parts else ""
+
+
+def _evidence_row(evidence: Evidence, common: str) -> Row:
+    name = evidence.source.removeprefix(common)
+    where = name if evidence.line is None else f"{name}:{evidence.line}"
     clock = f"{evidence.time[11:19]} " if evidence.time else ""
     unit = " ".join(
         part for part in (evidence.host or "", f"rank {evidence.rank}" if evidence.rank is not None else "") if part
     )
-    text = evidence.text.strip()
+    text = evidence.message.strip() or evidence.text.strip()
     return Row("", f"{clock}{unit}{': ' if unit else ''}{text}", where)
 
 
@@ -211,16 +236,17 @@ def _sure_rows(report: Report) -> list[Row]:
     return [Row("Sure", words[report.sureness])]
 
 
-def _coverage_rows(report: Report) -> list[Row]:
+def _coverage_rows(report: Report, common: str) -> list[Row]:
     coverage, stats = report.coverage, report.stats
     count = len(coverage.sources)
-    parts = [f"{count} source{'s' if count != 1 else ''}, {stats.lines:,} lines"]
+    what = coverage.sources[0].source if count == 1 else f"{count} sources{' in ' + common if common else ''}"
+    parts = [f"{what}, {stats.lines:,} lines"]
     if coverage.ranks_seen:
         expected = f" of {coverage.ranks_expected}" if coverage.ranks_expected else ""
         parts.append(f"{coverage.ranks_seen}{expected} ranks seen")
     parts.append(f"{stats.seconds:.1f} s")
     rows = [Row("Read", "; ".join(parts))]
-    not_read = coverage.not_read
+    not_read = [item.removeprefix(common) for item in coverage.not_read]
     if not_read:
         rows.append(
             Row("Not read", "; ".join(not_read[:6]) + (f"; {len(not_read) - 6} more" if len(not_read) > 6 else ""))

@@ -16,7 +16,7 @@ from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind
 from diagnose.models.rule import Role
 from diagnose.rules.aggregate import BY_UNIT, Group
-from diagnose.rules.captures import Value
+from diagnose.rules.captures import CODE_PLACE, LIBRARY_PLACE, Value
 from diagnose.rules.sighting import EvidenceDraft
 
 BEFORE_JOB = 600.0  # seconds: a fault a little before the first line of a job may still be its cause
@@ -173,7 +173,11 @@ def _finding(
         source = group.sighting.line.source.name
         known_span = spans.get(source, group.span)
         spans[source] = (min(group.span[0], known_span[0]), max(group.span[1], known_span[1]))
-    captures = dict(sighting.captures)
+    captures = dict(groups[0].captures)
+    for group in groups[1:]:
+        for name in (CODE_PLACE, LIBRARY_PLACE):
+            if name in group.captures:
+                captures.setdefault(name, group.captures[name])
     if host:
         captures["host"] = host
     if gpu:
@@ -269,6 +273,7 @@ def evidence_of(
         gpu=line.gpu or gpu,
         before=draft.before,
         after=tuple(draft.after),
+        message=line.body[:_TEXT],
     )
 
 
