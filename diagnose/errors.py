@@ -10,7 +10,8 @@ DiagnoseError                  anything a user can be told about; `str()` says w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from diagnose.dataclass import dataclass
 
 
 class DiagnoseError(Exception):

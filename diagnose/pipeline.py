@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import BinaryIO
 
 from diagnose.compress import Compressor, Filters, Guard, PassThrough
+from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
 from diagnose.lines.attempts import AttemptTracker, align

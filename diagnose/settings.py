@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from diagnose.dataclass import dataclass, field
+
 
 
 @dataclass(frozen=True, slots=True)

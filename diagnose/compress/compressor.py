@@ -8,7 +8,6 @@ of rules; runs of dropped lines never reach Python code at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Final
 
@@ -18,6 +17,7 @@ from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
 from diagnose.compress.sampling import ProgressSampler, Quota, Writers
 from diagnose.compress.splitter import Plain, Segment, Splitter
+from diagnose.dataclass import dataclass
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
 

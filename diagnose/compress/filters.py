@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
@@ -17,6 +16,7 @@ from ahocorasick_rs import BytesAhoCorasick
 
 from diagnose.compress.prefix import Span, expand, writer_span
 from diagnose.compress.relax import has_digits, relax, template
+from diagnose.dataclass import dataclass
 from diagnose.models import FilterRule, SourceKind
 
 _DEFAULT_KEEP_FIRST: Final = 1

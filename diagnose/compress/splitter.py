@@ -8,11 +8,11 @@ like `\\n` does, and a segment beyond the limit is cut as `longline` says. Memor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from diagnose.compress.bars import is_bar
 from diagnose.compress.guard import Guard
 from diagnose.compress.longline import LongSegment
+from diagnose.dataclass import dataclass
 from diagnose.settings import Limits
 
 

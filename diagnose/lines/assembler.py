@@ -8,12 +8,12 @@ at a line of its stream that cannot continue it, after a gap in the raw line num
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
 
 from ahocorasick_rs import AhoCorasick
 
 from diagnose.compress.hold import RECORD_HOLD_LINES
+from diagnose.dataclass import replace
 from diagnose.lines import (
     faults,
     json_errors,

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import ahocorasick_rs
 
+from diagnose.dataclass import dataclass
 from diagnose.lines.patterns import Lazy
 from diagnose.models import Line, LogSource
 

@@ -7,7 +7,8 @@ In: (group, group rank, global rank) as torch, NeMo and NCCL print them. Out: gr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from diagnose.dataclass import dataclass, field
 
 MAX_GROUPS = 16_384
 MAX_MEMBERS = 131_072

@@ -8,9 +8,9 @@ blocks is a guess, made only when the order of the hosts and the ranks per host 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Literal
 
+from diagnose.dataclass import replace
 from diagnose.lines.groups import ProcessGroups
 from diagnose.lines.hosts import MAX_HOSTS, Hosts
 from diagnose.lines.unit_facts import MAX_RANK, OPENERS, FactReader

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
+from diagnose.dataclass import replace
 from diagnose.lines.traceback_lines import read_exception_line
 from diagnose.lines.tracebacks import parse_traceback
 from diagnose.models import Line, RaisedException, Record

@@ -7,8 +7,8 @@ traceback that torchrun shows inside its block is the failed rank's own: it beco
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
+from diagnose.dataclass import dataclass, replace
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.lines.launchers import failure, signal_of
 from diagnose.lines.patterns import Lazy

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.lines.patterns import Lazy
 from diagnose.models.flow import ProgressKind
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
+from diagnose.dataclass import replace
 from diagnose.lines.times import read_time
 from diagnose.models import Line, Record
 

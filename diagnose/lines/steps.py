@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.lines.patterns import Lazy
 
 MAX_STREAMS = 8192

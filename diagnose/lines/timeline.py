@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
+from diagnose.dataclass import dataclass, field
 from diagnose.models import Line, ProgressEvent
 
 T = TypeVar("T", int, float)

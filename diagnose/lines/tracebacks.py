@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 
+from diagnose.dataclass import dataclass, field
 from diagnose.lines.frames import add_frame, make_frame, read_file_line
 from diagnose.lines.grammar import Step
 from diagnose.lines.traceback_lines import (

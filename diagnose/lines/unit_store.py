@@ -7,8 +7,8 @@ The first fact of the greatest strength stays; nothing is derived that no fact s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
 
+from diagnose.dataclass import fields, replace
 from diagnose.lines.units import is_pci, normalise_pci
 from diagnose.models import Unit
 

@@ -6,8 +6,9 @@ In: nothing. Out: frozen types that `sources`, `compress`, `lines` and `rules` h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from diagnose.dataclass import dataclass, field
 
 SourceKind = Literal["job", "kernel", "scheduler", "launcher", "dump"]
 RecordKind = Literal["line", "traceback", "stack", "launcher_summary", "kernel_oops", "json_error", "scheduler"]

@@ -7,9 +7,9 @@ plus `explanation` (for `--explain` and people; not part of the JSON).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
+from diagnose.dataclass import dataclass, field
 from diagnose.models.flow import SourceKind
 from diagnose.models.rule import AttributionName, CulpritKind, Role
 

@@ -7,9 +7,9 @@ format of the same name; the comments of this file become the descriptions of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
+from diagnose.dataclass import dataclass, field
 from diagnose.models.flow import SourceKind
 
 Status = Literal["experimental", "test", "stable", "deprecated"]

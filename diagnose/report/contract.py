@@ -7,8 +7,8 @@ other caller.
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
 
+from diagnose.dataclass import fields, is_dataclass
 from diagnose.models import Report
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None

@@ -7,9 +7,9 @@ the place of the line, `file:line`. Nothing here knows of colour or of a termina
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
+from diagnose.dataclass import dataclass
 from diagnose.models import Evidence, Report
 from diagnose.rules.captures import ranges
 

@@ -7,8 +7,8 @@ findings once the attempts and the inventory are known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+from diagnose.dataclass import dataclass
 from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft, Sighting
 from diagnose.settings import Limits

@@ -6,8 +6,8 @@ In: the root finding, what else is known of the job. Out: attribution and the te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import DiagnosisRule, ErrorType, Finding
 from diagnose.models.rule import AttributionName

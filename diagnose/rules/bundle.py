@@ -15,10 +15,10 @@ import tempfile
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Union, cast, get_args, get_origin
 
+from diagnose.dataclass import fields, is_dataclass, replace
 from diagnose.models.rule import DiagnosisExamples, FilterExamples, RuleSet
 from diagnose.rules.load import load_rules
 from diagnose.rules.tree import shipped_rules

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from diagnose.dataclass import dataclass, replace
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import Timeline
 from diagnose.models import Evidence, Finding, RuleSet

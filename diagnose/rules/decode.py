@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
+from diagnose.dataclass import dataclass, field
 from diagnose.errors import Problem
 from diagnose.models.rule import Edge
 

@@ -6,9 +6,9 @@ In: a rule set and an example log. Out: which rules match it, on which lines, wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import cast, get_args
 
+from diagnose.dataclass import dataclass, field, replace
 from diagnose.lines import LineReader, RecordAssembler
 from diagnose.lines.inventory import Inventory
 from diagnose.models import KeptLine, LogSource, RuleSet, SourceKind

@@ -7,9 +7,9 @@ describes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from diagnose.dataclass import dataclass
 from diagnose.models.rule import AttributionName, ErrorType, PolicyRow, TableRow
 
 

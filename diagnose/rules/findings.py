@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from diagnose.dataclass import dataclass
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind

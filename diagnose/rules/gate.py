@@ -7,11 +7,11 @@ cost does not grow with the number of rules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import ahocorasick_rs
 import regex
 
+from diagnose.dataclass import dataclass
 from diagnose.models import DiagnosisRule, SourceKind
 
 
@@ -23,7 +23,7 @@ class CompiledSignature:
     name: str
     keywords: tuple[str, ...]
     source_pattern: str
-    _compiled: regex.Pattern[str] | None = field(default=None, repr=False)
+    _compiled: regex.Pattern[str] | None = None
 
     @property
     def pattern(self) -> regex.Pattern[str]:

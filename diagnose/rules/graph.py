@@ -8,8 +8,8 @@ specificity, then id.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.models import Finding
 from diagnose.models.rule import Scope
 from diagnose.rules.edges import Edges, kind_of

@@ -6,8 +6,8 @@ In: the findings of one attempt and its progress. Out: `Judgement`. Nothing here
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from diagnose.dataclass import dataclass, replace
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import DiagnosisRule, ExcludedFinding, Finding, Line, RuleSet
 from diagnose.models.report import ReportStatus

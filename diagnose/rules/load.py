@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import yaml
 
+from diagnose.dataclass import dataclass, field
 from diagnose.errors import Problem, RuleError
 from diagnose.models.rule import DiagnosisRule, ErrorType, FilterRule, PolicyRow, RuleSet, Table
 from diagnose.rules.consistency import check_consistency

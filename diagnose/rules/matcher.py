@@ -10,11 +10,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 import regex
 
+from diagnose.dataclass import dataclass, field
 from diagnose.lines.frames import culprit_file, innermost_user_frame
 from diagnose.models import DiagnosisRule, Line, LogSource, RaisedException, Record, RuleSet
 from diagnose.models.rule import Role

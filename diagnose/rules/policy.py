@@ -8,8 +8,8 @@ the same unit in two runs; without that they become an inspection.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Culprit, DiagnosisRule, Finding, NodeRecovery, PolicyRow, Recovery
 from diagnose.models.rule import AttributionName

@@ -8,8 +8,8 @@ written to, say something.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from diagnose.dataclass import dataclass, field
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Finding
 

@@ -8,12 +8,13 @@ runs of its alternatives; what is not literal is a gap. Where that does not prov
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from re import _parser as sre  # type: ignore[attr-defined] # the parser of `re` has no public name, only a stable shape
 from typing import Any, Final
 
 import regex
+
+from diagnose.dataclass import dataclass
 
 # Marks a place where anything may stand; it occurs in no keyword, being a private-use character.
 GAP: Final = "\ue000"

@@ -6,8 +6,8 @@ In: nothing. Out: `Sighting`, the unit that `matcher` makes and `aggregate` gath
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from diagnose.dataclass import dataclass, field
 from diagnose.models import Line
 from diagnose.models.rule import DiagnosisRule, Role
 from diagnose.rules.captures import Value

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from diagnose.dataclass import dataclass
 from diagnose.errors import Problem
 
 MAX_FILE_BYTES: Final = 1024 * 1024

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from diagnose.dataclass import dataclass, replace
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress, Timeline
 from diagnose.models import (

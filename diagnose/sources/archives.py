@@ -8,8 +8,8 @@ before that are good.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.settings import Limits
 from diagnose.sources.streams import ByteStream, Origin, PreadStream, Skipping, Spool

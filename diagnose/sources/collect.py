@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import BinaryIO
 
+from diagnose.dataclass import dataclass
 from diagnose.errors import SourceError
 from diagnose.models import Input, SourceKind, SourceSet
 from diagnose.settings import Limits

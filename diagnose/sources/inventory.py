@@ -12,8 +12,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.errors import SourceError, UsageError
 from diagnose.models import Unit
 from diagnose.settings import Limits

@@ -7,10 +7,10 @@ In: a path (archive members with `!`). Out: `NameFacts`, some of them guesses th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from diagnose.dataclass import dataclass, replace
 from diagnose.models import SourceKind
 
 Stream = Literal["stdout", "stderr"]

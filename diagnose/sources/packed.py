@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from diagnose.dataclass import dataclass, replace
 from diagnose.errors import SourceError
 from diagnose.sources.streams import READ_BYTES, Budget, ByteStream
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.models import LogSource, SourceKind
 from diagnose.sources.names import NameFacts, surely_host
 from diagnose.sources.sniff import names_host, ranks_of

@@ -7,8 +7,8 @@ log, the one host that all its lines name, and the ranks that prefixes name.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from diagnose.dataclass import dataclass
 from diagnose.models import SourceKind
 
 _LINES = 400

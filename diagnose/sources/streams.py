@@ -10,9 +10,9 @@ import io
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from diagnose.dataclass import dataclass
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.settings import Limits
 

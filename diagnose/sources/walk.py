@@ -11,9 +11,9 @@ import itertools
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from diagnose.dataclass import dataclass
 from diagnose.errors import SourceError
 from diagnose.settings import Limits
 from diagnose.sources.printable import natural_key, printable
