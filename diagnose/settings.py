@@ -5,7 +5,6 @@ from __future__ import annotations
 from diagnose.dataclass import dataclass, field
 
 
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Upper bounds; each is reported when it bites. Sizes in bytes, times in seconds."""
