@@ -17,8 +17,9 @@ from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
 from diagnose.lines.attempts import AttemptTracker, align
 from diagnose.lines.inventory import Inventory
+from diagnose.lines.jobs import JobNumbers, of_this_job
 from diagnose.lines.order import restore
-from diagnose.lines.progress import ProgressReader
+from diagnose.lines.progress import ProgressReader, recorded_exit
 from diagnose.lines.timeline import Timeline
 from diagnose.models import (
     Coverage,
@@ -47,6 +48,7 @@ from diagnose.sources import collect, load_inventory
 
 _MISSING_SHOWN = 8
 _HEAD_BYTES = 64 * 1024
+_LISTING_RECORDS = 100_000
 _WANTS_KERNEL_LOG = frozenset({"hardware", "cuda", "comm", "network", "host", "node"})
 
 
@@ -97,6 +99,8 @@ class _Run:
         self._guard = Guard((*self.matcher.keywords, *guard_keywords()))
         self.progress = ProgressReader(rules.filters)
         self.inventory = Inventory()
+        self.jobs = JobNumbers()
+        self.notes: list[str] = []
         self.timeline = Timeline()
         self.calendar = Calendar()
         self._trackers: dict[str, AttemptTracker] = {}
@@ -126,7 +130,9 @@ class _Run:
         )
         for item in sources.inputs:
             self.inventory.learn_source(item.source)
-        for item in sources.inputs:
+            self.jobs.learn_source(item.source)
+        # Scheduler records come last: what the job's own logs say tells which of several jobs is meant.
+        for item in sorted(sources.inputs, key=lambda item: item.source.kind == "scheduler"):
             if time.monotonic() > self._deadline:
                 self._not_read.append(f"{item.source.name}: the time limit of {limits.seconds:.0f} s was reached")
                 continue
@@ -190,7 +196,7 @@ class _Run:
         timeouts = tuple(
             f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()
         )
-        report = self._built(verdict, (*notes, *timeouts))
+        report = self._built(verdict, (*notes, *self.notes, *timeouts))
         return _with_numbers_as_given(report, self._reversed) if self._reversed else report
 
     def _built(self, verdict: Verdict, notes: tuple[str, ...]) -> Report:
@@ -277,6 +283,7 @@ class _SourceReader:
         self._matcher = run.matcher.source(item.source)
         self._attempt = 0
         self._starts: list[tuple[int, int]] = [(0, 0)]
+        self._listing: list[Line | Record] | None = [] if item.source.kind == "scheduler" else None
         self.learn = self._lines.learn
 
     def feed(self, kept_lines: Sequence[KeptLine]) -> None:
@@ -295,21 +302,50 @@ class _SourceReader:
             run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
         run.timeline.observe(line, self._attempt)
         run.inventory.observe(line)
+        run.jobs.observe(line)
         if self._kernel and line.host:
             self.kernel_hosts.add(line.host)
-        self._matcher.line(line)
+        if self._listing is None:
+            self._matcher.line(line)
+        else:
+            self._listing.append(line)
         for record in self._records.feed(line):
-            self._record(record)
+            self._take(record)
 
     def finish(self) -> None:
         """Closes what is still open."""
         for line in self._lines.finish():
             self._line(line)
         for record in self._records.finish():
+            self._take(record)
+        self._close_listing()
+
+    def _take(self, record: Record) -> None:
+        """Matches a record; a scheduler's are held until it is known which jobs they list."""
+        if self._listing is None:
             self._record(record)
+            return
+        self._listing.append(record)
+        if len(self._listing) >= _LISTING_RECORDS:
+            self._close_listing()
+
+    def _close_listing(self) -> None:
+        listing, self._listing = self._listing or [], None
+        records, others = of_this_job((item for item in listing if isinstance(item, Record)), self._run.jobs)
+        if others:
+            which = ", ".join(sorted(others)[:_MISSING_SHOWN])
+            self._run.notes.append(f"set aside as other jobs', or not known to be this one's: {which}")
+        kept = {id(record) for record in records}
+        for item in listing:
+            if not isinstance(item, Record):
+                self._matcher.line(item)
+            elif id(item) in kept:
+                self._record(item)
 
     def _record(self, record: Record) -> None:
         """Matches a record in the attempt in which it began: it may close only when the next one is under way."""
+        if record.kind == "scheduler" and (event := recorded_exit(record)) is not None:
+            self._run.timeline.add(event)
         number = record.first.number
         attempt = next((attempt for start, attempt in reversed(self._starts) if start <= number), 0)
         self._matcher.record(record, attempt)

@@ -181,6 +181,14 @@ MILESTONES = [
     ("Job 'raysubmit_abc' succeeded", "completed", None, None),
     ("|     Tasks     |Version|Filter|n-shot|   Metric   |   |Value |   |Stderr|", "completed", None, None),
     ("Evaluation finished", "completed", None, None),
+    ("Done. Errors: 0, failures: 0, crashed workers: 0", "completed", None, None),
+    ("Total training time 412.9s, error_rate: 0.0, failed_uploads: 0", "completed", None, None),
+    ("judge.qa done: accuracy=0.61 n=300 request_errors=0 error_rate=0.0", "completed", None, None),
+    ("Total training time: 0:12:34 (0:00:01 on hooks)", "completed", None, None),
+    ("Training time 1:23:45", "completed", None, None),
+    ("30 epochs completed in 1.204 hours.", "completed", None, None),
+    ("*** Best metric: 77.2 (epoch 12)", "completed", None, None),
+    ("OpenEval - INFO - write summary to outputs/summary_1.txt", "completed", None, None),
     ("All done.", "completed", None, None),
     ("exit code: 0", "exit", 0, None),
     ("Exit status: 0", "exit", 0, None),
@@ -298,7 +306,7 @@ def test_quoted_kernel_and_complaining_lines_are_no_progress() -> None:
     assert read("step 12 loss 2.1", level="error") is None
     assert read("step 12 loss 2.1", source=LogSource("kern.log", kind="kernel")) is None
     assert read("step 12 loss 2.1", source=LogSource("sacct", kind="scheduler")) is None
-    event = read("JobState=COMPLETED ExitCode=0:0", source=LogSource("sacct", kind="scheduler"))
+    event = read("State: COMPLETED (exit code 0)", source=LogSource("seff", kind="scheduler"))
     assert event is not None
 
 

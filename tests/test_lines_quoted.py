@@ -45,6 +45,11 @@ QUOTES = [
     "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
     "If you see CUDA out of memory, lower the batch size.",
+    '2026-01-01 00:00:00,1 INFO judge [20/800] prompt="Why is there `NVRM: Xid (PCI:0000:3b:00): 79`?"',
+    "INFO grade | 7/90 question='what does Segmentation fault (core dumped) mean' score=0",
+    "judge: answer: `RuntimeError: CUDA out of memory`",
+    "> RuntimeError: CUDA error: an illegal memory access was encountered",
+    "   > torch.cuda.OutOfMemoryError: CUDA out of memory.",
 ]
 
 REPORTS = [
@@ -53,6 +58,9 @@ REPORTS = [
     "  + Exception Group Traceback (most recent call last):",
     "    target = model(x)",
     "ValueError: target: [3] and pred: [2] differ",
+    "request 7 failed: prompt='abc' CUDA out of memory",
+    "worker: prompt='abc' -> RuntimeError: CUDA out of memory",
+    "> initializing torch distributed ...",
     "train.py: error: unrecognized arguments: --micro 8",
     "  error_file: <N/A>",
     "  exitcode  : 1 (pid: 77)",

@@ -24,6 +24,7 @@ from diagnose.lines import (
     stacks,
     traceback_records,
 )
+from diagnose.lines.evaluated import Evaluations
 from diagnose.lines.grammar import Builder, Step, plain
 from diagnose.lines.scheduler_documents import DocumentReader
 from diagnose.models import Line, LogSource, Record
@@ -89,15 +90,19 @@ class RecordAssembler:
         self._swept = 0
         self._documents = DocumentReader(source, limits)
         self._tables = scheduler_text.TableReader(source)
+        self._evaluations = Evaluations()
 
     def feed(self, line: Line) -> list[Record]:
         """Take the next line and return the records that are complete with it."""
         if self._documents.over:
             # The common case: nothing is open, and the line opens nothing.
-            if not (self._open or self._after_launcher or self._tables.busy or self._search(line.text)):
+            busy = self._open or self._after_launcher or self._tables.busy or self._evaluations.busy
+            if not (busy or self._search(line.text)):
                 return [plain(line)]
-            return self._feed(line)
-        return [record for released in self._documents.take(line) for record in self._feed(released)]
+            return self._evaluations.sift(self._feed(line))
+        return [
+            record for released in self._documents.take(line) for record in self._evaluations.sift(self._feed(released))
+        ]
 
     def finish(self) -> list[Record]:
         """Close what is open."""
@@ -107,7 +112,7 @@ class RecordAssembler:
         for stream in list(self._open):
             records += self._close(stream)
         records += self._tables.finish()
-        return records
+        return [*self._evaluations.sift(records), *self._evaluations.finish()]
 
     def _feed(self, line: Line) -> list[Record]:
         hits = self._search(line.text)

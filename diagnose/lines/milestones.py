@@ -22,6 +22,8 @@ CHECKPOINT_LITERALS = (
 COMPLETED_LITERALS = (
     "train_runtime", "train metrics", "Trainer.fit", "RESULT,", "run_stop", "ompleted", "complete", "Complete",
     "inished", "FINISHED", "uccess", "SUCCE", "COMPLETED", "done", "Done", "DONE", "Version", "program at", "succeeded",
+    "raining time", "otal time", "write summary to", "Best metric: ",
+    "inal validation metrics",
 )  # fmt: skip
 EXIT_LITERALS = (
     "xit", "EXIT", "return code", "returncode", "return value", "rc=", "ret_code", " code ", "JobState=",
@@ -121,9 +123,32 @@ _COMPLETED = Lazy(
     r"|^(?:\d{1,5}:\s*)?RESULT,[\w ]{1,60},[^,]{0,20},\d{1,12},"
     r"|\"key\": ?\"run_stop\".*\"status\": ?\"success\""
     r"|\|\s*Tasks\s*\|\s*Version\s*\|\s*Filter\s*\|"
-    r"|^\W*all done\W*$|^\W*\bSuccessfully completed\.?\s*$",
+    r"|^\W*all done\W*$|^\W*\bSuccessfully completed\.?\s*$"
+    # What a program sums up once, when its work is behind it: the whole time, the best result, the evaluation's table.
+    r"|^(?:[\w./:\[\] -]{1,60}[:\]] )?(?:total |overall )(?:pre-?)?training time ?[:=]? ?\d"
+    r"|^(?:[\w./:\[\] -]{1,60}[:\]] )?(?:pre-?)?training time ?[:=]? ?(?:\d{1,3} days?, )?\d{1,4}:\d\d:\d\d\b"
+    r"|^\d{1,7} epochs completed in \d|^\W*Best metric: [\d.]{1,20} \(epoch \d|\bwrite summary to \S"
+    r"|^\W*Final validation metrics\b",
     _ANY,
 )
+# `Done. Errors: 0, failures: 0`: an end that counts what went wrong, and found nothing.
+_CLOSED = Lazy(
+    r"^(?:[\w./:\[\]-]{1,60}[ :] ?)?(?:all |run |job |training |evaluation |eval |benchmark )?(?:done|finished"
+    r"|completed?|total (?:training |run |wall |elapsed )?time)\b[^a-z]",
+    _ANY,
+)
+_OF_A_PART = Lazy(
+    r"\b(?:valid\w*|val|test\w*|epoch|step|stage|phase|pre-?process\w*|data\w*|download\w*|warm\w*|shard|part|tokeni\w*"
+    r"|load\w*|sav\w*|upload\w*|check\w*)\b",
+    _ANY,
+)
+_NO_ERRORS = Lazy(
+    r"\b[a-z_-]{0,40}(?:errors?|fail(?:ures|ed)?(?:_\w{1,24})?|crash(?:es|ed)?)\s?[=:]\s?0+(?:\.0+)?(?:[\s,;)\]]|\.?\Z)",
+    _ANY,
+)
+_SOME_ERRORS = Lazy(r"\b[a-z_-]{0,40}(?:errors?|fail(?:ures|ed)?|crash(?:es|ed)?)\s?[=:]\s?[\d.]*[1-9]", _ANY)
+# Forms of one tool that say it beyond doubt, whatever stands around them.
+_TOOLS_OWN = ("train_runtime", "run_stop", "Tasks", "[after", "epochs completed in")
 _PART = Lazy(
     r"\b(?:epochs?|phase|stage|fold|trial|tokeni[sz]er|warm-?up|round|shard|part|batch|iteration \d+ of"
     r"|step \d+ of|generation"
@@ -156,6 +181,8 @@ _EXIT_OTHER = Lazy(
 )
 _SEFF = Lazy(r"^\s*State: ([A-Z_]{4,20})(?: by \d+)? \(exit code (\d{1,3})\)")
 _RECORD = Lazy(r"\bJobState=([A-Z_]{4,20})\b.*\bExitCode=(\d{1,3}):(\d{1,3})\b")
+# `kubectl describe`: the line alone does not tell whether it is the container's last state or the one before.
+_DESCRIBED = Lazy(r"\s{4,12}Exit Code:\s{1,12}\d{1,3}\s*\Z")
 _PROCESS_OK = Lazy(r"\bProcess \d{1,9} exits successfully")
 
 
@@ -167,7 +194,7 @@ def read_milestone(body: str, hits: Iterable[int]) -> Milestone | None:
     kinds = {bisect_right(_KINDS, hit) for hit in hits}
     found = _completed(body) if 1 in kinds else None
     if found is None and 2 in kinds:
-        found = _exit(body)
+        found = read_exit(body)
     if found is None and 0 in kinds:
         found = _checkpoint(body)
     return found
@@ -219,8 +246,8 @@ def _completed(body: str) -> Milestone | None:
     """An unmistakable end of the work."""
     match = _COMPLETED.search(body)
     if match is None:
-        return None
-    if "train_runtime" in match[0] or "run_stop" in match[0] or "Tasks" in match[0] or "[after" in match[0]:
+        return Milestone("completed") if _closed(body) else None
+    if any(word in match[0] for word in _TOOLS_OWN):
         return Milestone("completed")
     before = body[max(0, match.start() - 60) : match.start()]
     # What follows belongs to the statement only up to its end.
@@ -230,7 +257,15 @@ def _completed(body: str) -> Milestone | None:
     return Milestone("completed")
 
 
-def _exit(body: str) -> Milestone | None:
+def _closed(body: str) -> bool:
+    """An end of the work that states its errors: none."""
+    match = _CLOSED.match(body)
+    if match is None or _OF_A_PART.search(match[0]) or _NO_ERRORS.search(body) is None:
+        return False
+    return _SOME_ERRORS.search(body) is None
+
+
+def read_exit(body: str) -> Milestone | None:
     """The exit code of the job or of one of its processes; 0 only where it is plainly the job's."""
     if (match := _SEFF.match(body)) is not None:
         return Milestone("exit", int(match[2]) or int(match[1] != "COMPLETED"))
@@ -243,7 +278,7 @@ def _exit(body: str) -> Milestone | None:
     if _PROCESS_OK.search(body) is not None:
         return Milestone("exit", 0)
     match = _EXIT.search(body)
-    if match is None:
+    if match is None or _DESCRIBED.match(body):
         return None
     code = int(next(group for group in match.groups() if group is not None))
     if _EXIT_OTHER.search(body) is not None:

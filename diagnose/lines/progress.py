@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import ahocorasick_rs
 
-from diagnose.lines.milestones import MILESTONE_LITERALS, Milestone, load_started, read_milestone
+from diagnose.lines.milestones import MILESTONE_LITERALS, Milestone, load_started, read_exit, read_milestone
 from diagnose.lines.steps import MAX_STREAMS, STEP_LITERALS, Step, StepReader
-from diagnose.models import FilterRule, Line, ProgressEvent
+from diagnose.models import FilterRule, Line, ProgressEvent, Record
 
 # Progress stands near the front of a line; a line of 64 KiB is not searched further.
 SEARCHED = 4096
@@ -41,7 +41,10 @@ class ProgressReader:
         if line.quoted or line.source.kind in {"kernel", "dump"}:
             return None
         marks = {hit[0] - len(STEP_LITERALS) for hit in hits if hit[0] >= len(STEP_LITERALS)}
-        if marks and (found := self._milestone(line, body, marks)) is not None:
+        found = self._milestone(line, body, marks) if marks else None
+        # Exit codes of a scheduler's records are read from these, as only the whole record tells whose they are.
+        in_record = line.source.kind == "scheduler" and "State: " not in body
+        if found is not None and not (found.kind == "exit" and in_record):
             return ProgressEvent(found.kind, line, attempt, step=found.step, checkpoint=found.checkpoint)
         if line.source.kind == "scheduler" or (line.level or "").upper() in _COMPLAINING:
             return None
@@ -98,6 +101,18 @@ class ProgressReader:
             except re.error:
                 continue
         return tuple(patterns)
+
+
+def recorded_exit(record: Record) -> ProgressEvent | None:
+    """The exit code that a scheduler's record states: of a container that is not to be started again, of a job."""
+    line, fields = record.first, record.fields
+    code: int | None = None
+    if fields.get("record") == "k8s_container" and fields.get("state") == "terminated":
+        code = _whole(fields.get("exit", ""))
+    elif fields.get("record") == "slurm_job" and "step" not in fields and line.source.kind == "scheduler":
+        found = read_exit(line.text)
+        code = found.step if found is not None else None
+    return ProgressEvent("exit", line, 0, step=code) if code is not None else None
 
 
 def progress_literals() -> tuple[str, ...]:

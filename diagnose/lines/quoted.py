@@ -33,6 +33,18 @@ _SAMPLE_OBJECT = Lazy(
     r"[{,]\s?\"(?:prompt|completion|target|prediction|instruction|question|answer|messages|chosen|rejected|text)\":\s?"
     r"[\"\[{]"
 )
+# `[20/600] prompt="..."`, `q: 'why does NCCL ...'`: a sample's text as the quoted value of its key, within a line.
+_SAMPLE_PAIR = Lazy(
+    r"(?:^|[\s\[({,;|/])(?:prompts?|questions?|query|queries|instructions?|user_(?:input|message|query)|answers?|responses?"
+    r"|replies|reply|(?:ref_|gold_)?answer|chosen|rejected|doc(?:ument)?|sample|example|snippet|title|body_text"
+    r"|model_(?:answer|response)|" + _SAMPLE_KEYS + r")\s?[=:]\s?[\"'`]",
+    re.IGNORECASE,
+)
+# `> RuntimeError: ...`, as mail and Markdown quote; only words of failure behind it make it worth telling apart.
+_CITED = Lazy(r"\s{0,12}> (?:\S{1,80} ){0,3}\S{0,80}(?:Error|Exception|error)\b")
+_OWN_WORDS = (
+    "rror", "xception", "ailed", "ailure", "raceback", "memory", "fault", "imeout", "imed out", "Xid", "illed",
+)  # fmt: skip
 _FAILURE_FIELD = Lazy(r"[\"'](?:error|errors|exception|traceback|py_callstack|exit_?code|stack_trace)[\"']:")
 
 _TRACE = Lazy(r"\+{1,4} [A-Za-z_./'\"\[(\\$:{~]")
@@ -136,11 +148,15 @@ def is_quoted(body: str) -> bool:
         for word in _SAMPLE_WORDS:
             if word in head and _SAMPLE.match(body):
                 return True
+    if ('"' in head or "'" in head or "`" in head) and _is_sample(body):
+        return True
     if "(" in body or "{" in body or "[" in body:
         for word in _SETTING_WORDS:
             if word not in head:
                 continue
             return _SETTINGS.match(body) is not None and not any(sign in body for sign in _RESULT)
+    if c == ">":
+        return _CITED.match(body) is not None
     if c == "u":
         return _USAGE.match(body) is not None
     if c in _LETTERS_COMMAND and _COMMAND.match(body):
@@ -148,6 +164,15 @@ def is_quoted(body: str) -> bool:
     if " .." in body[:84]:
         return _DOTTED.match(body) is not None
     return "@" in body[:33] and _PROMPT.match(body) is not None
+
+
+def _is_sample(body: str) -> bool:
+    """A sample's text behind its key, where nothing before it or after its closing quote speaks of a failure."""
+    match = _SAMPLE_PAIR.search(body, 0, 200)
+    if match is None:
+        return False
+    around = body[: match.start()] + body[body.rfind(match[0][-1]) :]
+    return not any(word in around for word in _OWN_WORDS)
 
 
 def _indented(body: str) -> bool:
@@ -158,7 +183,7 @@ def _indented(body: str) -> bool:
         return _OPTION.match(body) is not None
     if second in {'"', "'", "{"}:
         return _object(body)
-    return False
+    return second == ">" and _CITED.match(body) is not None
 
 
 def _object(body: str) -> bool:

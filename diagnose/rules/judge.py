@@ -45,8 +45,9 @@ class Judgement:
 class Judge:
     """Judges attempts under one rule set."""
 
-    def __init__(self, rule_set: RuleSet) -> None:
+    def __init__(self, rule_set: RuleSet, ranks_known: int = 0) -> None:
         self._rule_set = rule_set
+        self._ranks_known = ranks_known
         self._edges = Edges(rule_set)
         self._by_id: Mapping[str, DiagnosisRule] = {rule.id: rule for rule in rule_set.diagnoses}
         self._specificity = specificity(rule_set)
@@ -59,7 +60,7 @@ class Judge:
         """Judges one attempt from its findings."""
         shadow = [finding for finding in findings if finding.shadow]
         findings = [finding for finding in findings if not finding.shadow]
-        findings += mismatch_findings(findings, self._rule_set)
+        findings += mismatch_findings(findings, self._rule_set, self._ranks_known)
         clocks, notes = estimate_clocks(findings, progress)
         counted, excluded = set_aside(findings, progress, self._edges, clocks)
         excluded += tuple(ExcludedFinding(finding, "experimental: it decides nothing") for finding in shadow)
@@ -125,6 +126,8 @@ class Judge:
             if finding.role != "teardown"
             and finding.family not in _AFTER_THE_END
             and finding.error_type not in _CRASH_AT_EXIT
+            # What only a kernel log says, and nothing puts before the end, did not stop this job.
+            and not finding.sources <= {"kernel"}
         ]
         if root is not None and root in causes:
             return "failed", root

@@ -1,0 +1,99 @@
+"""Which of several jobs that a scheduler's listing names is the one at hand.
+
+In: the names and lines of a job's own logs; the numbers that a listing holds. Out: those of them that are this job's.
+A number in a log file's name says most, then what Slurm itself sets or prints, then any other mention of a job. Where
+nothing tells and several are listed, none is known to be this one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+
+from diagnose.lines.patterns import Lazy
+from diagnose.models import Line, LogSource, Record
+
+_MAX_NUMBERS = 4096
+_NUMBER = r"([0-9]{1,12}(?:_[0-9]{1,7})?)\b"
+_IN_NAME = Lazy(r"[0-9]{1,12}(?:_[0-9]{1,7})?")
+_STATED = Lazy(
+    r"\bSLURM_(?:ARRAY_)?JOB_?ID\W{1,4}" + _NUMBER + r"|\bsrun: (?:job|jobid) " + _NUMBER + r"|\*\*\* (?:JOB|STEP) "
+    + _NUMBER + r"|\bStepId=" + _NUMBER + r"|\bslurm-" + _NUMBER + r"|job allocation " + _NUMBER
+)  # fmt: skip
+_MENTIONED = Lazy(r"\bjob(?:[ _]?id)?\W{1,4}" + _NUMBER, re.IGNORECASE)
+_NAMED_IN_LISTING = Lazy(
+    r"\A\s{0,8}([0-9]{1,12}(?:[_+][0-9]{1,7})?)[.| \t]|\b[Jj]ob_?[Ii]d[= ]([0-9]{1,12}(?:_[0-9]{1,7})?)"
+)
+_WORDS = ("JOB", "job", "Job", "slurm-", "StepId", "STEP")
+
+
+class JobNumbers:
+    """The numbers under which a job's own logs speak of it."""
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()
+        self._stated: set[str] = set()
+        self._mentioned: set[str] = set()
+
+    def learn_source(self, source: LogSource) -> None:
+        """Take the numbers in the name of a log."""
+        if source.kind not in {"kernel", "scheduler"}:
+            self._named.update(found[0] for found in _IN_NAME.finditer(os.path.basename(source.name)[:256]))
+
+    def observe(self, line: Line) -> None:
+        """Take what a line of a log says."""
+        text = line.text[:400]
+        if not any(word in text for word in _WORDS) or line.source.kind in {"kernel", "scheduler"}:
+            return
+        for pattern, numbers in ((_STATED, self._stated), (_MENTIONED, self._mentioned)):
+            if len(numbers) < _MAX_NUMBERS:
+                numbers.update(number for found in pattern.finditer(text) for number in found.groups() if number)
+
+    def own(self, listed: Collection[str]) -> frozenset[str]:
+        """Those of the listed jobs that are this one; none where nothing tells."""
+        for numbers in (self._named, self._stated, self._mentioned):
+            bases = {_base(number) for number in numbers}
+            found = [job for job in listed if job in numbers] or [job for job in listed if _base(job) in bases]
+            if found:
+                return frozenset(found)
+        return frozenset()
+
+
+def of_this_job(records: Iterable[Record], numbers: JobNumbers) -> tuple[list[Record], frozenset[str]]:
+    """The records of a listing without those of other jobs, and the numbers of these."""
+    records = list(records)
+    listed = {record.fields["job"] for record in records if _is_job(record)}
+    if len(listed) < 2:
+        return records, frozenset()
+    others = frozenset(listed) - numbers.own(listed)
+    kept: list[Record] = []
+    current: str | None = None
+    for record in records:
+        if record.fields.get("record") == "slurm_job":
+            job: str | None = record.fields.get("job")
+        elif record.kind == "line":
+            # A line of a block goes on about the job that the block began with.
+            current = _job_of(record.text, listed, current)
+            job = current
+        else:
+            job = None
+        if job is None or job not in others:
+            kept.append(record)
+    return kept, others
+
+
+def _is_job(record: Record) -> bool:
+    return record.fields.get("record") == "slurm_job" and "job" in record.fields
+
+
+def _job_of(text: str, listed: Collection[str], current: str | None) -> str | None:
+    found = _NAMED_IN_LISTING.search(text[:400])
+    if found is not None:
+        job = found[1] or found[2]
+        return job if job in listed else None
+    return current if text[:1] in {" ", "\t"} else None
+
+
+def _base(job: str) -> str:
+    return re.split(r"[_+]", job, maxsplit=1)[0]
