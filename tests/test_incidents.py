@@ -2,7 +2,8 @@
 
 Each directory under fixtures/{incidents,healthy,inconclusive} holds the inputs of one job and an `expected.yaml`:
 `status`, `error_type` or one of `accept`, `attribution` or one of `accept_attribution`, `evidence` (one of these lines,
-give or take one, is among the first three cited), `culprits` (one of them is named), `job` (allowed actions), `node`
+give or take one, is among the first three cited), `culprits` (one of them is named), `innocent` (kinds of culprits that
+the inputs cannot tell), `job` (allowed actions), `node`
 (`none`: nothing is drained, reset, rebooted or replaced; `act`: something is, or an inspection; `any`).
 """
 
@@ -42,6 +43,7 @@ class Expected:
     evidence: list = field(default_factory=list)
     culprits: list = field(default_factory=list)
     job: list = field(default_factory=list)
+    innocent: list = field(default_factory=list)
     notes: str = ""
     known_miss: str = ""
 
@@ -91,6 +93,9 @@ def faults(expected, report):
         return found
     check("error_type", report["error_type"], [expected.error_type, *expected.accept])
     check("attribution", report["attribution"], [expected.attribution, *expected.accept_attribution])
+    blamed = sorted({culprit["kind"] for culprit in report["culprits"]} & set(expected.innocent))
+    if blamed:
+        found.append(f"{' and '.join(blamed)} named, which the inputs cannot tell")
     cited = report["root_cause"]["evidence"][:3]
     if not any(
         one["line"] and same_source(one["source"], want["source"]) and abs(one["line"] - want["line"]) <= 1
