@@ -14,6 +14,7 @@ import socket
 import sys
 import tarfile
 import threading
+import tracemalloc
 import zipfile
 from dataclasses import replace
 
@@ -119,6 +120,27 @@ def test_same_file_once_also_through_links():
     assert [item.source.name for item in found.inputs] == ["a.log"]
 
 
+def test_same_file_once_also_by_its_other_name():
+    write("a.log")
+    os.link("a.log", "b.log")
+    write("c.log")
+    assert list(sources(".")) == ["a.log", "c.log"]
+
+
+def test_many_inputs_take_little_memory():
+    for number in range(200):
+        write(f"logs/{number}.log", LOG * 2000)
+    collect(["logs"], limits=LIMITS)
+    tracemalloc.start()
+    try:
+        found = collect(["logs"], limits=LIMITS)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(found.inputs) == 200
+    assert held < 200 * 4096
+
+
 def test_kernel_log_inside_a_folder_that_is_given_too():
     write("all/gx-043.txt", b"hello\n")
     found = sources("all", kernel_logs=["all/gx-043.txt"])
@@ -184,6 +206,11 @@ def test_endless_device_is_refused_and_null_is_empty():
     with pytest.raises(SourceError, match="device"):
         collect(["/dev/zero"], limits=LIMITS)
     assert read(collect(["/dev/null"], limits=LIMITS)) == {"/dev/null": b""}
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/version"), reason="a system without /proc")
+def test_a_file_that_says_it_is_empty_is_read_when_named():
+    assert b"".join(read(collect(["/proc/version"], limits=LIMITS)).values()).strip()
 
 
 def test_named_pipe_is_read_like_stdin():
@@ -327,6 +354,11 @@ def test_wide_text_becomes_utf8(encoding):
     blocks = list(found.inputs[0].blocks())
     assert b"".join(blocks) == text.encode()
     assert max(map(len, blocks)) <= 2002
+
+
+def test_two_bytes_do_not_make_a_text_wide():
+    write("a.log", b"\xff\xfe" + LOG * 3)
+    assert LOG in read(collect(["a.log"], limits=LIMITS))["a.log"]
 
 
 def test_nuls_crlf_and_empty_files_are_kept():

@@ -20,7 +20,7 @@ from diagnose.settings import Limits
 from diagnose.sources import collect, load_inventory
 from diagnose.sources.names import facts_of
 from diagnose.sources.printable import printable
-from diagnose.sources.settle import Named, settle
+from diagnose.sources.settle import named, settle
 
 LIMITS = Limits(block_bytes=4096, expanded_bytes=2_000_000, archive_members=50, structured_bytes=100_000)
 EXAMPLES = settings(
@@ -139,7 +139,7 @@ WORDS = st.sampled_from(
 @EXAMPLES
 @given(st.lists(st.lists(WORDS, max_size=7).map("".join), max_size=8), st.permutations(range(8)))
 def test_settling_does_not_depend_on_order(names, order):
-    inputs = [Named(name, "job", facts_of(name), b"gx-04 [rank7]: x") for name in dict.fromkeys(names)]
+    inputs = [named(name, "job", facts_of(name), b"gx-04 [rank7]: x") for name in dict.fromkeys(names)]
     shuffled = [inputs[index] for index in order if index < len(inputs)]
     assert {source.name: source for source in settle(inputs)} == {source.name: source for source in settle(shuffled)}
 

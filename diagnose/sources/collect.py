@@ -20,7 +20,7 @@ from diagnose.sources.archives import is_tar, is_zip, tar_members
 from diagnose.sources.names import facts_of
 from diagnose.sources.packed import Decompressed, codec_of
 from diagnose.sources.printable import natural_key, printable
-from diagnose.sources.settle import Named, settle
+from diagnose.sources.settle import Named, named, settle
 from diagnose.sources.sniff import content_of
 from diagnose.sources.streams import (
     HEAD_BYTES,
@@ -34,7 +34,7 @@ from diagnose.sources.streams import (
     read_error,
     read_head,
 )
-from diagnose.sources.text import utf8_blocks, why_binary
+from diagnose.sources.text import encoding_of, utf8_blocks, why_binary
 from diagnose.sources.walk import Found, Left, Role, find
 
 # A kernel log is believed by a name that could mean something else if this share of its lines looks like one.
@@ -113,7 +113,7 @@ class _Collector:
         """Add the inputs of one file; what cannot be read is recorded."""
         try:
             file = (found.path, found.name, found.size or 0)
-            origin = self._pipe(found, stdin) if found.pipe else file_origin(*file)
+            origin = self._pipe(found, stdin) if found.pipe else file_origin(*file, named=found.named)
             path = "" if found.pipe else found.path
             self._add(_Candidate(found.name, path, origin, found.role, found.named, found.size))
         except SourceError as error:
@@ -220,18 +220,18 @@ class _Collector:
         if why := why_binary(head, candidate.name):
             self._left.add(candidate.name, f"not read: {why}")
             return
-        text = b"".join(utf8_blocks(_Head(head), head, HEAD_BYTES))[: HEAD_BYTES * 2]
+        text = b"".join(utf8_blocks(_Head(head), encoding_of(head), HEAD_BYTES))[: HEAD_BYTES * 2]
         content = content_of(text)
         facts = facts_of(candidate.path or candidate.name)
         kind = _kind(candidate.role, facts.kind, facts.kind_guess, content.kind, content.kernel_share)
         if not candidate.named and kind == "job" and _is_settings(candidate.name, settings=content.settings):
             self._left.add(candidate.name, "by its content settings, not a log; name the file to read it")
             return
-        origin, block_bytes = candidate.origin, self._limits.block_bytes
+        origin, encoding, block_bytes = candidate.origin, encoding_of(head), self._limits.block_bytes
         self.readable.append(
             _Readable(
-                Named(candidate.name, kind, facts, text, content.host if kind == "kernel" else None),
-                lambda: _blocks(origin, head, block_bytes),
+                named(candidate.name, kind, facts, text, content.host if kind == "kernel" else None),
+                lambda: _blocks(origin, encoding, block_bytes),
                 candidate.size,
             )
         )
@@ -271,10 +271,10 @@ def _deeper(candidate: _Candidate, origin: Origin, layers: int) -> _Candidate:
     )
 
 
-def _blocks(origin: Origin, head: bytes, block_bytes: int) -> Iterator[bytes]:
+def _blocks(origin: Origin, encoding: str | None, block_bytes: int) -> Iterator[bytes]:
     stream = origin.open()
     try:
-        yield from utf8_blocks(stream, head, block_bytes)
+        yield from utf8_blocks(stream, encoding, block_bytes)
     finally:
         stream.close()
 

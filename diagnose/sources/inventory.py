@@ -19,7 +19,7 @@ from diagnose.models import Unit
 from diagnose.settings import Limits
 from diagnose.sources.printable import printable
 from diagnose.sources.streams import file_origin, read_head
-from diagnose.sources.text import utf8_blocks, why_binary
+from diagnose.sources.text import encoding_of, utf8_blocks, why_binary
 
 # Each field of a unit and the names its column has in the wild: Slurm, nvidia-smi, Kubernetes, site scripts.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -99,7 +99,7 @@ def _text(path: str, name: str, limits: Limits) -> str:
         raise UsageError(str(error))
     if why := why_binary(head):
         raise UsageError(f"{name}: not an inventory but {why}; give JSON, YAML or CSV")
-    blocks = utf8_blocks(io.BytesIO(head), head, 1024 * 1024)
+    blocks = utf8_blocks(io.BytesIO(head), encoding_of(head), 1024 * 1024)
     return b"".join(blocks).decode("utf-8", "replace")
 
 

@@ -1,8 +1,8 @@
 """Guesses that one name leaves open, settled over all files of a job.
 
-In: `Named` inputs: what each name says, its kind, its head. Out: their `LogSource`s. A number is a rank only in a set
-that looks like ranks; a host's name needs a proof: the log says it, or an administrator's spelling, or the file is a
-kernel log, or several such names share out the ranks.
+In: `Named` inputs: what each name says, its kind, what its first text says to that. Out: their `LogSource`s. A number
+is a rank only in a set that looks like ranks; a host's name needs a proof: the log says it, or an administrator's
+spelling, or the file is a kernel log, or several such names share out the ranks.
 """
 
 from __future__ import annotations
@@ -18,13 +18,25 @@ from diagnose.sources.sniff import names_host, ranks_of
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An input before its name is settled. `head` is its first UTF-8 text; `host` is the one its content names."""
+    """An input before its name is settled. `host` is the one its content names.
+
+    `said_ranks` and `said_hosts` are the ranks that its first text names, and those guesses of the name that stand in
+    it; the text itself is not kept, for there may be many thousand inputs.
+    """
 
     name: str
     kind: SourceKind
     facts: NameFacts
-    head: bytes
     host: str | None = None
+    said_ranks: frozenset[int] = frozenset()
+    said_hosts: frozenset[str] = frozenset()
+
+
+def named(name: str, kind: SourceKind, facts: NameFacts, head: bytes, host: str | None = None) -> Named:
+    """An input by its name and its first UTF-8 text."""
+    ranks = ranks_of(head) if facts.task is not None else frozenset[int]()
+    hosts = frozenset(guess for guess in facts.host_guesses if names_host(head, guess))
+    return Named(name, kind, facts, host, ranks, hosts)
 
 
 def settle(inputs: Sequence[Named]) -> list[LogSource]:
@@ -70,7 +82,7 @@ def _ranks(inputs: Sequence[Named]) -> list[int | None]:
         if not looks_like_ranks(task for task in tasks.values() if task is not None):
             continue
         # A task may be a node's launcher with all its ranks in one log, and then the number is none of theirs.
-        said = {index: ranks_of(inputs[index].head) for index in members}
+        said = {index: inputs[index].said_ranks for index in members}
         if all(found <= {tasks[index]} for index, found in said.items()):
             for index in members:
                 ranks[index] = tasks[index]
@@ -87,7 +99,7 @@ def _hosts(inputs: Sequence[Named], ranks: Sequence[int | None]) -> list[str | N
     for index, named in enumerate(inputs):
         rank = ranks[index]
         for guess in named.facts.host_guesses:
-            if surely_host(guess) or guess == named.host or names_host(named.head, guess) or named.kind == "kernel":
+            if surely_host(guess) or guess == named.host or guess in named.said_hosts or named.kind == "kernel":
                 proven.add(guess)
             if rank is not None:
                 owners[guess].add(rank)

@@ -22,6 +22,8 @@ SPOOL_BYTES = 1024**3
 # Small files may expand by any factor: a page of zeros is no bomb.
 _RATIO_FROM = 64 * 1024**2
 READ_BYTES = 64 * 1024
+# The system's own files (/proc) say they are empty; so much is read of one that somebody names.
+_UNSIZED_BYTES = 16 * 1024**2
 
 
 class ByteStream(Protocol):
@@ -152,8 +154,11 @@ class PreadStream(io.RawIOBase):
         super().close()
 
 
-def file_origin(path: str, name: str, size: int) -> Origin:
-    """Return the origin of a regular file; it is opened anew each time, so that few descriptors are held."""
+def file_origin(path: str, name: str, size: int, *, named: bool = False) -> Origin:
+    """Return the origin of a regular file; it is opened anew each time, so that few descriptors are held.
+
+    One that somebody has `named` is read also where it says that it is empty, as all of /proc does.
+    """
 
     def window(start: int, length: int | None) -> PreadStream:
         try:
@@ -164,6 +169,8 @@ def file_origin(path: str, name: str, size: int) -> Origin:
         if not stat.S_ISREG(os.fstat(descriptor.number).st_mode) and path != os.devnull:
             descriptor.close()
             raise SourceError(f"{name}: is no longer a regular file; check the path")
+        if named and length is None and not os.fstat(descriptor.number).st_size:
+            length = _UNSIZED_BYTES
         return PreadStream(descriptor, name, start, length, owns=True)
 
     return Origin(lambda: window(0, None), size, window)

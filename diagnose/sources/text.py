@@ -45,9 +45,9 @@ def encoding_of(head: bytes) -> str | None:
     """Return the wide encoding of a text by its mark, or by where its NULs stand; None for all that is read as is."""
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) and len(head) >= 8:
         return "utf-32"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
     sample = head[:4096]
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and (b"\0" in sample or len(head) < 64):
+        return "utf-16"  # a text without one ASCII character is none: its ends of lines would be
     half = len(sample) // 2
     if half < 8:
         return None
@@ -81,12 +81,13 @@ def _looks_binary(data: bytes) -> bool:
     return control > max(4, seen * _CONTROL_SHARE)
 
 
-def utf8_blocks(stream: ByteStream, head: bytes, block_bytes: int) -> Iterator[bytes]:
+def utf8_blocks(stream: ByteStream, encoding: str | None, block_bytes: int) -> Iterator[bytes]:
     """Yield the stream as UTF-8 in blocks of about `block_bytes`, never twice as large, without a byte-order mark.
 
-    `head` is what the stream was seen to start with. An error of the stream is raised after all that stood before it.
+    `encoding` is what `encoding_of` says of its first bytes. An error of the stream is raised after all that stood
+    before it.
     """
-    return _reblocked(_decoded(stream, encoding_of(head), block_bytes), block_bytes)
+    return _reblocked(_decoded(stream, encoding, block_bytes), block_bytes)
 
 
 def _decoded(stream: ByteStream, encoding: str | None, block_bytes: int) -> Iterator[bytes]:

@@ -38,7 +38,10 @@ _PLAIN_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file to read: its path for the system, its name for people, whether someone named it, its size."""
+    """A file to read: its path for the system, its name for people, whether someone named it, its size.
+
+    `inode` tells a file with several names (hard links) from others.
+    """
 
     path: str
     name: str
@@ -46,6 +49,7 @@ class Found:
     named: bool
     size: int | None
     pipe: bool = False
+    inode: tuple[int, int] | None = None
 
 
 class Left:
@@ -101,9 +105,9 @@ def find(paths: Sequence[tuple[str, Role]], limits: Limits, left: Left) -> list[
     candidates = sorted(
         walker.found, key=lambda found: (found.role == "job", not found.named, natural_key(found.name), found.path)
     )
-    once: dict[str, Found] = {}
+    once: dict[str | tuple[int, int], Found] = {}
     for found in candidates:
-        once.setdefault(found.path if found.pipe else os.path.realpath(found.path), found)
+        once.setdefault(found.path if found.pipe else found.inode or os.path.realpath(found.path), found)
     return sorted(once.values(), key=lambda found: (order.index(found.role), natural_key(found.name)))
 
 
@@ -130,7 +134,7 @@ class _Walker:
                 if pattern:
                     self._left.add(printable(path), "matches nothing; check the pattern")
                 else:
-                    self._left.add_error(read_error(printable(path), error))
+                    self._left.add_error(read_error(printable(path) or "an empty name", error))
             return
         if stat.S_ISDIR(status.st_mode):
             self._directory(path, role)
@@ -220,7 +224,8 @@ class _Walker:
             if len(self.found) >= self._limits.files:
                 self._too_many()
                 return
-            self.found.append(Found(path, name, role, named, status.st_size))
+            inode = (status.st_dev, status.st_ino) if status.st_nlink > 1 else None
+            self.found.append(Found(path, name, role, named, status.st_size, inode=inode))
         elif named and stat.S_ISFIFO(mode):
             self.found.append(Found(path, name, role, named, None, pipe=True))
         elif named and stat.S_ISCHR(mode) and status.st_rdev == os.makedev(1, 3):  # /dev/null
