@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import RuleError
-from diagnose.rules import load_rules
-from diagnose.rules.load import line_of, read_rules
+from diagnose.rules.load import line_of, load_rules, read_rules
 from diagnose.rules.tree import MAX_FILE_BYTES, read_tree, shipped_rules
 
 BAD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures", "bad_rules")

@@ -7,7 +7,7 @@ that name is given as `./rules`.
 from __future__ import annotations
 
 import argparse
-from importlib.metadata import PackageNotFoundError, version
+from typing import Never
 
 VERBS = ("rules", "completion")
 FORMATS = ("text", "json", "jsonl", "markdown")
@@ -98,7 +98,7 @@ def diagnose_parser() -> argparse.ArgumentParser:
     rules.add_argument(
         "--no-llm", action="store_true", help="decide by rules alone (no model is configured in this release)"
     )
-    parser.add_argument("--version", action="version", version=f"diagnose {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     return parser
 
 
@@ -120,8 +120,15 @@ def verb_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _version() -> str:
-    try:
-        return version("gpu-job-diagnose")
-    except PackageNotFoundError:
-        return "(not installed)"
+class _Version(argparse.Action):
+    """Prints the version; asks for it only then, since the library that knows takes longer than a small log."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_given: object) -> Never:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            known = version("gpu-job-diagnose")
+        except PackageNotFoundError:
+            known = "(not installed)"
+        print(f"diagnose {known}")
+        parser.exit()

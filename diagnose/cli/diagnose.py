@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -69,11 +67,17 @@ def wants_colour() -> bool:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    if not sys.stdout.isatty():
+        return 100
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def _write(path: str, text: str) -> None:
     """Writes a file whole or not at all."""
+    import tempfile
+
     folder = os.path.dirname(path) or "."
     temporary = ""
     try:

@@ -10,8 +10,6 @@ from typing import Literal
 
 from diagnose.models import Report
 from diagnose.report.contract import to_json
-from diagnose.report.markdown import as_markdown
-from diagnose.report.text import as_text
 
 Format = Literal["text", "json", "jsonl", "markdown"]
 FORMATS: tuple[Format, ...] = ("text", "json", "jsonl", "markdown")
@@ -27,10 +25,14 @@ def render(
     verbose: bool = False,
 ) -> str:
     """The report in the given format, ending in a newline. `jsonl` is one line."""
+    if format == "markdown":
+        from diagnose.report.markdown import as_markdown
+
+        return as_markdown(report, verbose=verbose)
+    if format == "text":
+        from diagnose.report.text import as_text
+
+        return as_text(report, width=width, colour=colour, explain=explain, verbose=verbose)
     if format == "json":
         return json.dumps(to_json(report), indent=1, ensure_ascii=False) + "\n"
-    if format == "jsonl":
-        return json.dumps(to_json(report), separators=(",", ":"), ensure_ascii=False) + "\n"
-    if format == "markdown":
-        return as_markdown(report, verbose=verbose)
-    return as_text(report, width=width, colour=colour, explain=explain, verbose=verbose)
+    return json.dumps(to_json(report), separators=(",", ":"), ensure_ascii=False) + "\n"

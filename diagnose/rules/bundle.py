@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,6 @@ from typing import Any, Union, cast, get_args, get_origin
 
 from diagnose.dataclass import fields, is_dataclass, replace
 from diagnose.models.rule import DiagnosisExamples, FilterExamples, RuleSet
-from diagnose.rules.load import load_rules
 from diagnose.rules.tree import shipped_rules
 
 _FORMAT = "3"
@@ -38,6 +36,8 @@ def load_bundled(dirs: Sequence[str] = ()) -> RuleSet:
             if os.path.getsize(path) <= _MAX_BYTES:
                 with open(path, encoding="utf-8") as file:
                     return cast("RuleSet", _built(RuleSet)(json.load(file)))
+    from diagnose.rules.load import load_rules  # with it YAML, which a run with a bundle does without
+
     rule_set = slim(load_rules(dirs))
     if path is not None:
         _write(path, json.dumps(_plain(rule_set), separators=(",", ":")))
@@ -106,6 +106,8 @@ def _listing(root: str) -> list[tuple[str, int, int]]:
 
 def _write(path: str, text: str) -> None:
     """Writes the bundle whole or not at all; two processes that do so at once write the same."""
+    import tempfile
+
     folder = os.path.dirname(path)
     temporary = ""
     try:
