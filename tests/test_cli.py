@@ -442,3 +442,18 @@ def completions(line: str, folder: Path) -> set[str]:
 def test_completion_answers(tmp_path: Path, line: str, offered: set[str]) -> None:
     (tmp_path / "slurm-4711.out").write_text("")
     assert completions(line, tmp_path) >= offered
+
+
+def test_a_defect_of_the_tool_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("a defect")
+
+    monkeypatch.setattr("diagnose.pipeline.diagnose", broken)
+    log = tmp_path / "job.log"
+    log.write_text("step 1\n")
+    outcome = caller(capsys, monkeypatch)(str(log))
+    assert outcome.code == 2
+    assert "internal error (TypeError)" in outcome.err
+    assert "a defect" in outcome.err

@@ -137,6 +137,15 @@ def test_a_rank_heard_in_the_file_of_the_time_out_is_absent_and_one_heard_elsewh
     assert absent_ranks(stuck(0, 1, 2), elsewhere, inventory(4), None) == ()
 
 
+def test_a_rank_known_only_by_its_number_is_absent_where_all_ranks_write_to_one_file():
+    one_file = timeline(shared=[0, 1, 2])
+    known = inventory(4, ranks=[3])
+    assert absent_ranks(stuck(0, 1, 2), one_file, known, None) == (3,)
+    assert absent_ranks(stuck(0, 1, 2), one_file, inventory(4), None) == ()
+    own_files = timeline(own=[0, 1, 2])
+    assert absent_ranks(stuck(0, 1, 2), own_files, known, None) == ()
+
+
 @pytest.mark.parametrize(("reported", "wanted"), [((0,), ()), ((0, 1), ()), ((0, 1, 2), (3,)), ((), ())])
 def test_where_as_many_are_silent_as_speak_nobody_is_named(reported, wanted):
     assert absent_ranks(stuck(*reported), timeline(own=range(4)), inventory(4), None) == wanted

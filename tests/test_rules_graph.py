@@ -283,3 +283,29 @@ def test_traces_of_a_context_torn_down_are_known_from_faults_by_the_witness():
     both = finding("b", "CUDAError", sources={"kernel", "job"}, hosts={"a"})
     assert NOTHING.scope(finding("u", "KeyError"), kernel) == "host"
     assert NOTHING.scope(finding("u", "KeyError"), both) is None
+
+
+WAITED = {"ran_ms": 600_000}
+
+
+@pytest.mark.parametrize("error_type", ["ProcessKilled", "SegmentationFault"])
+@pytest.mark.parametrize(("killed_at", "explains"), [(20, True), (90, False)])
+def test_a_death_after_a_long_wait_was_over_does_not_explain_it(error_type, killed_at, explains):
+    cause = finding("killed", error_type, streams={"job": (killed_at, killed_at)}, spans={"job.log": (killed_at, 99)})
+    effect = finding(
+        "waited",
+        "NCCLTimeoutError",
+        role="symptom",
+        captures=WAITED,
+        streams={"job": (50, 50)},
+        spans={"job.log": (50, 50)},
+    )
+    assert plausible(cause, effect, "job", Clocks()) is explains
+
+
+@pytest.mark.parametrize(("cancelled_at", "explains"), [(40, True), (90, False)])
+def test_clean_up_explains_only_the_deaths_that_follow_it(cancelled_at, explains):
+    spans = {"job.log": (cancelled_at, cancelled_at)}
+    cancel = finding("cancel", "Terminated", role="teardown", spans=spans)
+    killed = finding("killed", "ProcessKilled", spans={"job.log": (60, 60)})
+    assert plausible(cancel, killed, "job", Clocks()) is explains

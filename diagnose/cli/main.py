@@ -40,7 +40,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ndiagnose: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - Python would exit with 1, which says that the job did not fail
+        _report_defect(error)
+        return 0 if "--exit-zero" in arguments else ERROR
     return code
+
+
+def _report_defect(error: Exception) -> None:
+    """Says that the tool itself failed, and what a report of it needs."""
+    import traceback
+
+    traceback.print_exception(error, limit=-6, file=sys.stderr)
+    print(
+        f"diagnose: internal error ({type(error).__name__}): the inputs were not diagnosed. "
+        "This is a defect of diagnose; please report it with the lines above.",
+        file=sys.stderr,
+    )
 
 
 def _open_closed_streams() -> None:

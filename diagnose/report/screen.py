@@ -11,9 +11,12 @@ from itertools import takewhile
 
 from diagnose.dataclass import dataclass
 from diagnose.models import Evidence, Report
+from diagnose.patterns import Lazy
 from diagnose.rules.captures import ranges
 
 _EVIDENCE_ROWS = 3
+_LONGEST_UNIT = 20
+_NUMBER = Lazy(r"\d+")
 _CHAIN_LINKS = 6
 _ATTRIBUTIONS = {
     "infrastructure": "infrastructure",
@@ -25,11 +28,12 @@ _ATTRIBUTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the screen; a row without a label goes on with the one before."""
+    """One row of the screen; a row without a label goes on with the one before. `lead` are columns that are not cut."""
 
     label: str
     text: str
     where: str = ""
+    lead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ def _culprit(report: Report) -> str:
     places = ("file", "config") if report.attribution == "user" else ()
     for kind in (*places, "host", "gpu", "switch", "nic", "rank", "file", "config", "service", "process"):
         names = by_kind.get(kind)
+        if names and kind == "file":  # the first is where to look, the others lie beneath it
+            return names[0]
         if names:
             label = "" if kind in ("host", "file", "config", "service") else f"{kind} "
             shown = (
@@ -83,8 +89,7 @@ def screen(report: Report, *, verbose: bool = False) -> list[Row]:
     common = _common_directory([*_names(report), *_evidence_sources(report)])
     if report.root_cause:
         rows.append(Row("Cause", report.root_cause.summary))
-        shown = report.root_cause.evidence[: 8 if verbose else _EVIDENCE_ROWS]
-        rows.extend(_evidence_row(evidence, common) for evidence in shown)
+        rows.extend(_evidence_rows(report.root_cause.evidence, common, 8 if verbose else _EVIDENCE_ROWS))
         for index, reason in enumerate(report.root_cause.reasons):
             rows.append(Row("Why" if index == 0 else "", reason))
     rows.extend(_chain_rows(report))
@@ -124,15 +129,43 @@ def _common_directory(sources: Sequence[str]) -> str:
     return "/".join(parts) + "/" if parts else ""
 
 
-def _evidence_row(evidence: Evidence, common: str) -> Row:
+def _evidence_rows(evidence: Sequence[Evidence], common: str, most: int) -> list[Row]:
+    """Time, unit, message and place in columns; what several ranks say in one source is told once."""
+    groups: dict[tuple[str, str], list[Evidence]] = {}
+    for item in evidence:
+        groups.setdefault((_said(item), item.source), []).append(item)
+    shown = [group[0] for group in groups.values()][:most]
+    units = [_unit(item) for item in shown]
+    width = min(_LONGEST_UNIT, max(map(len, units), default=0))
+    timed = any(item.time for item in shown)
+    rows: list[Row] = []
+    for item, unit in zip(shown, units, strict=True):
+        clock = f"{item.time[11:19] if item.time else '':<8} " if timed else ""
+        lead = clock + (f"{unit[:width]:<{width}}  " if width else "")
+        rows.append(Row("", _message(item), _where(item, common), lead))
+        alike = groups[_said(item), item.source][1:]
+        if alike:
+            numbers = ", ".join(str(other.line) for other in alike)
+            rows.append(Row("", f"and {len(alike)} more like it: line{'s' if len(alike) > 1 else ''} {numbers}"))
+    return rows
+
+
+def _said(evidence: Evidence) -> str:
+    """What a line says whichever rank says it; a line without a rank says just what it says."""
+    return _message(evidence) if evidence.rank is None else _NUMBER.sub("0", _message(evidence))
+
+
+def _message(evidence: Evidence) -> str:
+    return evidence.message.strip() or evidence.text.strip()
+
+
+def _unit(evidence: Evidence) -> str:
+    return f"rank {evidence.rank}" if evidence.rank is not None else evidence.host or ""
+
+
+def _where(evidence: Evidence, common: str) -> str:
     name = evidence.source.removeprefix(common)
-    where = name if evidence.line is None else f"{name}:{evidence.line}"
-    clock = f"{evidence.time[11:19]} " if evidence.time else ""
-    unit = " ".join(
-        part for part in (evidence.host or "", f"rank {evidence.rank}" if evidence.rank is not None else "") if part
-    )
-    text = evidence.message.strip() or evidence.text.strip()
-    return Row("", f"{clock}{unit}{': ' if unit else ''}{text}", where)
+    return name if evidence.line is None else f"{name}:{evidence.line}"
 
 
 def _chain_rows(report: Report) -> list[Row]:
@@ -239,11 +272,12 @@ def _sure_rows(report: Report) -> list[Row]:
 def _coverage_rows(report: Report, common: str) -> list[Row]:
     coverage, stats = report.coverage, report.stats
     count = len(coverage.sources)
-    what = coverage.sources[0].source if count == 1 else f"{count} sources{' in ' + common if common else ''}"
-    parts = [f"{what}, {stats.lines:,} lines"]
+    what = coverage.sources[0].source if count == 1 else f"{count} sources"
+    parts = [f"{what}, {stats.lines:,} line{'s' if stats.lines != 1 else ''}"]
     if coverage.ranks_seen:
         expected = f" of {coverage.ranks_expected}" if coverage.ranks_expected else ""
-        parts.append(f"{coverage.ranks_seen}{expected} ranks seen")
+        plural = "" if coverage.ranks_seen == 1 and not expected else "s"
+        parts.append(f"{coverage.ranks_seen}{expected} rank{plural} seen")
     parts.append(f"{stats.seconds:.1f} s")
     rows = [Row("Read", "; ".join(parts))]
     not_read = [item.removeprefix(common) for item in coverage.not_read]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import textwrap
 
 from diagnose.models import Finding, Report
+from diagnose.patterns import Lazy
 from diagnose.report.screen import Row, headline, screen
 
 _LABEL = 9
 _STYLES = {"FAILED": "\x1b[1;31m", "NO FAILURE": "\x1b[1;32m", "INCONCLUSIVE": "\x1b[1;33m"}
 _DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_DIRECTORIES = Lazy(r"(?<![\w.:/])/(?:[^/\s:'\"]{1,100}/){2,32}")
 _LONGEST_ROW = 3  # lines that one row may take unless all is asked for
 
 
@@ -24,7 +26,9 @@ def as_text(
     head = headline(report)
     status = f"{_STYLES[head.status]}{head.status}{_RESET}" if colour else head.status
     first = "  ".join([status, *(printable(part) for part in head.parts)])
-    lines = [f"{first}    {_dim('rule ' + head.rule, colour=colour)}" if head.rule else first]
+    rule = f"    {_dim('rule ' + head.rule, colour=colour)}" if head.rule else ""
+    length = len("  ".join([head.status, *head.parts])) + len(f"    rule {head.rule}")
+    lines = [first + rule if length <= width else first]
     for row in screen(report, verbose=verbose):
         lines.extend(_laid_out(row, width, colour=colour, whole=verbose))
     if explain:
@@ -43,20 +47,26 @@ def _dim(text: str, *, colour: bool) -> str:
 
 
 def _laid_out(row: Row, width: int, *, colour: bool, whole: bool) -> list[str]:
-    text, where = printable(row.text), _shortened(printable(row.where), width // 3)
+    text, where, lead = printable(row.text), _shortened(printable(row.where), width // 3), printable(row.lead)
     label = f"{row.label:<{_LABEL}}"
     if colour and row.label:
         label = f"{_BOLD}{label}{_RESET}"
     room = width - _LABEL
     if where:
-        room_for_text = max(20, room - len(where) - 2)
-        shown = text if whole or len(text) <= room_for_text else text[: room_for_text - 3] + "..."
+        shown = lead + (text if whole else _fitted(text, max(20, room - len(lead) - len(where) - 2)))
         gap = " " * max(2, room - len(shown) - len(where))
         return [f"{label}{shown}{gap}{_dim(where, colour=colour)}"]
     wrapped = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
     if len(wrapped) > _LONGEST_ROW and not whole:
         wrapped = [*wrapped[: _LONGEST_ROW - 1], wrapped[_LONGEST_ROW - 1][: room - 4] + " ..."]
     return [f"{label}{wrapped[0]}", *(" " * _LABEL + line for line in wrapped[1:])]
+
+
+def _fitted(text: str, room: int) -> str:
+    """Text cut to the room: long paths lose their directories first, then the end goes."""
+    if len(text) > room:
+        text = _DIRECTORIES.sub(".../", text)
+    return text if len(text) <= room else text[: room - 3] + "..."
 
 
 def _shortened(where: str, room: int) -> str:

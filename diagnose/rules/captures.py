@@ -1,16 +1,17 @@
-"""What patterns capture: typed, normalised, and filled into sentences.
+"""What patterns capture: typed, normalised, and shown.
 
-In: named groups of a match and a rule's `captures`. Out: typed values, and templates with `{name}` filled in.
+In: named groups of a match and a rule's `captures`. Out: typed values, and how people read them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from diagnose.lines.units import normalise_pci
 from diagnose.models.report import Scalar
 from diagnose.models.rule import CaptureType
+from diagnose.patterns import Lazy
 
 Value = Scalar | tuple[Scalar, ...]
 
@@ -25,9 +26,15 @@ RESERVED: Mapping[str, CaptureType] = {
     "pg": "str",
     "pg_rank": "int",
 }
-_PCI = re.compile(r"[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}")
-_FIELD = re.compile(r"\{(\w+)\}")
+# Where a traceback says that it was raised: the user's own frame, and the installed package's below it.
+CODE_PLACE, LIBRARY_PLACE = "code_place", "library_place"
+_PCI = Lazy(r"[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}")
+FIELD = Lazy(r"\{(\w+(?:\|\w+){0,7})\}")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SCALES: Mapping[CaptureType, Sequence[tuple[str, int]]] = {
+    "bytes": (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1)),
+    "duration_ms": (("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)),
+}
 _LONGEST_VALUE = 400
 
 
@@ -61,9 +68,11 @@ def _bytes(text: str) -> int | None:
     return int(float(found[1]) * _UNITS[found[2].lower()]) if found else None
 
 
-def shown(value: Value, limit: int = 8) -> str:
-    """A value as people read it: runs of numbers as ranges, long lists cut with a count."""
+def shown(value: Value, limit: int = 8, kind: CaptureType | None = None) -> str:
+    """A value as people read it: runs of numbers as ranges, long lists cut with a count, sizes and times in units."""
     if not isinstance(value, tuple):
+        if isinstance(value, int) and kind is not None and kind in _SCALES:
+            return _in_units(value, _SCALES[kind])
         return str(value)
     if value and all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         parts = ranges(int(item) for item in value)
@@ -71,6 +80,13 @@ def shown(value: Value, limit: int = 8) -> str:
         parts = [str(item) for item in value]
     more = len(parts) - limit
     return ", ".join(parts[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def _in_units(value: int, scale: Sequence[tuple[str, int]]) -> str:
+    """A number in the largest unit that it reaches, with one digit behind the point where it is not whole."""
+    unit, size = next(((unit, size) for unit, size in scale if abs(value) >= size), scale[-1])
+    text = f"{value / size:.1f}"
+    return f"{text.removesuffix('.0')} {unit}"
 
 
 def ranges(numbers: Iterable[int]) -> list[str]:
@@ -84,13 +100,15 @@ def ranges(numbers: Iterable[int]) -> list[str]:
     return [str(low) if low == high else f"{low}-{high}" for low, high in runs]
 
 
-def fill(template: str, captures: Mapping[str, Value]) -> str:
-    """The template with every known `{name}` filled in; unknown ones become `?`."""
-    return _FIELD.sub(lambda found: shown(captures[found[1]]) if found[1] in captures else "?", template)
+def field_value(names: str, captures: Mapping[str, Value]) -> Value | None:
+    """The value of a field: of `failed|host` the first name that is known; what is empty is not known."""
+    return next((captures[name] for name in names.split("|") if captures.get(name) not in (None, "", ())), None)
 
 
 def fill_whole(template: str, captures: Mapping[str, Value]) -> str | None:
     """The filled template, or None where a name is unknown: half a name must not be shown as a culprit."""
-    if any(name not in captures for name in _FIELD.findall(template)):
+    values = [field_value(names, captures) for names in FIELD.findall(template)]
+    known = iter([value for value in values if value is not None])
+    if None in values:
         return None
-    return fill(template, captures)
+    return FIELD.sub(lambda _: shown(next(known)), template)

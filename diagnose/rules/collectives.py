@@ -11,12 +11,18 @@ from collections.abc import Mapping, Sequence
 
 from diagnose.dataclass import dataclass, replace
 from diagnose.lines.inventory import Inventory
-from diagnose.lines.timeline import Timeline
+from diagnose.lines.timeline import AttemptProgress, Timeline
 from diagnose.models import Evidence, Finding, RuleSet
-from diagnose.rules.captures import Value, ranges
+from diagnose.patterns import Lazy
+from diagnose.rules.captures import CODE_PLACE, Value, ranges
 
 _WAITED = frozenset({"NCCLTimeoutError", "CollectiveHang"})
 _GLOBAL_GROUPS = frozenset({"", "0", "default_pg", "default"})
+_AT_WORK = Lazy(r"\b[A-Za-z][a-z]{2,20}ing\b")
+_NOT_WORK = Lazy(
+    r"NCCL|c10d|rror|ailed|ime[d -]*out|Traceback|SIG|signal|[Ss]av|[Uu]pload|[Dd]ownload|[Ll]oading|[Cc]heckpoint"
+    r"|[Ww]ait|[Ss]tarting|[Ww]arning|[Uu]sing|[Ss]etting|[Tt]raining|[Cc]onnecting|[Ii]nitializ"
+)
 _NUMBERS = ("numel", "numel_in", "numel_out")
 
 
@@ -53,6 +59,38 @@ def find_mismatches(findings: Sequence[Finding]) -> list[Mismatch]:
     return found
 
 
+def odd_ranks(finding: Finding) -> tuple[int, ...]:
+    """The ranks that, by the reports of a mismatch, called something else than most; all of them in a tie.
+
+    Each report tells of its own rank and of another one, so one that is silent may be known by the others' words.
+    """
+    calls: dict[int, str] = {}
+    for captures in finding.by_rank.values():
+        for whose, op, shape in (("one_rank", "op", "shape"), ("other_rank", "other_op", "other_shape")):
+            rank = captures.get(whose)
+            if isinstance(rank, int) and op in captures:
+                calls.setdefault(rank, f"{captures[op]} {captures.get(shape, '')}")
+    counts = Counter(calls.values())
+    if len(counts) < 2:
+        return ()
+    usual, most = counts.most_common(1)[0]
+    tie = list(counts.values()).count(most) > 1
+    return tuple(sorted(rank for rank, call in calls.items() if tie or call != usual))
+
+
+def strays(finding: Finding, ranks_known: int) -> tuple[int, ...]:
+    """The few ranks that gave up waiting at another place in the code than the rest.
+
+    Only where every rank's place is known: of those that are missing, nobody knows where they are.
+    """
+    places = {rank: str(c[CODE_PLACE]) for rank, c in finding.by_rank.items() if CODE_PLACE in c}
+    if len(places) < max(3, ranks_known):
+        return ()
+    usual = Counter(places.values()).most_common(1)[0][0]
+    others = tuple(sorted(rank for rank, place in places.items() if place != usual))
+    return others if len(others) * 3 <= len(places) else ()
+
+
 def _group(captures: Mapping[str, Value]) -> str:
     group = str(captures.get("pg_name") or captures.get("pg") or "")
     return "" if group in _GLOBAL_GROUPS else group
@@ -63,8 +101,11 @@ def _call(op: str, captures: Mapping[str, Value]) -> str:
     return op + (f" of {'/'.join(sizes)} elements" if sizes else "")
 
 
-def mismatch_findings(findings: Sequence[Finding], rule_set: RuleSet) -> list[Finding]:
-    """A cause finding for each mismatch, with one line of each side as evidence."""
+def mismatch_findings(findings: Sequence[Finding], rule_set: RuleSet, ranks_known: int = 0) -> list[Finding]:
+    """A cause finding for each mismatch, with one line of each side as evidence.
+
+    `ranks_known` is how many ranks the job has; 0 where that is not known.
+    """
     entry = rule_set.taxonomy.get("CollectiveMismatch")
     if entry is None:
         return []
@@ -96,7 +137,79 @@ def mismatch_findings(findings: Sequence[Finding], rule_set: RuleSet) -> list[Fi
                 },
             )
         )
+    if not made and (parted := _parted(findings, ranks_known)) is not None:
+        waiting = [finding for finding in findings if _waits_in_code(finding)]
+        usual, others = parted
+        told = "; ".join(f"{describe_ranks(ranks)} at {place}" for place, ranks in others.items())
+        strays = sorted(rank for ranks in others.values() for rank in ranks)
+        made.append(
+            replace(
+                min(waiting, key=lambda finding: finding.id),
+                id="collective-mismatch#1",
+                rule=None,
+                error_type="CollectiveMismatch",
+                family=entry.family,
+                role="cause",
+                evidence=_evidence(waiting, Mismatch("", 0, usual, dict.fromkeys(strays, ""))),
+                ranks=frozenset(strays),
+                survivable=False,
+                traceback=False,
+                place="collective-mismatch",
+                captures={
+                    "ranks": tuple(strays),
+                    "seq": 0,
+                    "message": f"nobody is missing, but most ranks wait at {usual} and {told}",
+                },
+            )
+        )
     return made
+
+
+def _waits_in_code(finding: Finding) -> bool:
+    return finding.error_type in _WAITED and finding.traceback and bool(finding.by_rank)
+
+
+def _parted(findings: Sequence[Finding], ranks_known: int) -> tuple[str, Mapping[str, Sequence[int]]] | None:
+    """Where all ranks of a job waited in vain, and not at one line of one file: the usual line, and who was elsewhere.
+
+    As long as a rank is missing, the others may just have come to it one after another.
+    """
+    places: dict[int, str] = {}
+    for finding in findings:
+        if _waits_in_code(finding):
+            for rank, captures in finding.by_rank.items():
+                if isinstance(where := captures.get("file"), str):
+                    places.setdefault(rank, where)
+    counts = Counter(places.values())
+    files = {place.rpartition(":")[0] for place in counts}
+    if ranks_known < 2 or len(places) < ranks_known or len(counts) < 2 or len(files) != 1:
+        return None
+    usual = counts.most_common(1)[0][0]
+    others = {place: sorted(r for r, at in places.items() if at == place) for place in sorted(counts) if place != usual}
+    return usual, others
+
+
+def busy_elsewhere(
+    finding: Finding, missed: Sequence[int], progress: AttemptProgress, timeline: Timeline
+) -> dict[int, str]:
+    """What the ranks that the others waited for were last heard to do; empty unless each of them says so.
+
+    Words about files and services are left out: who is stuck there may be a victim, too.
+    """
+    if finding.error_type not in _WAITED or not 0 < len(missed) <= len(finding.ranks):
+        return {}
+    told: dict[int, str] = {}
+    for rank in missed:
+        seen, step = timeline.ranks.get(rank), progress.by_rank.get(rank)
+        if seen is None or (step is not None and step.source == seen.mark.source and step.number >= seen.mark.number):
+            return {}
+        if seen.mark.time is not None and finding.first is not None and seen.mark.time > finding.first:
+            return {}
+        words = _AT_WORK.search(seen.words)
+        if words is None or _NOT_WORK.search(seen.words):
+            return {}
+        told[rank] = seen.words[-100:].strip()
+    return told
 
 
 def _evidence(waiting: Sequence[Finding], mismatch: Mismatch) -> tuple[Evidence, ...]:
@@ -118,15 +231,25 @@ def absent_ranks(finding: Finding, timeline: Timeline, inventory: Inventory, gro
     if members is None:
         return ()
     absent: list[int] = []
+    shared = _shared_source(finding, timeline)
     for rank in sorted(members - reported):
         seen = timeline.ranks.get(rank)
         if seen is None:
+            # Heard of in the one file that all ranks write to, if only in others' words or before it had a number.
+            if shared and rank in inventory.ranks_seen:
+                absent.append(rank)
             continue
         if seen.own or seen.mark.source in finding.spans:
             absent.append(rank)
     # More silent than speaking, read or not: the group is not understood, so nothing is said of anyone.
     silent = len(members - reported)
     return tuple(absent) if silent < len(reported) or silent == 1 else ()
+
+
+def _shared_source(finding: Finding, timeline: Timeline) -> str | None:
+    """The one source that every rank heard of wrote to, where there is one."""
+    sources = {seen.mark.source for seen in timeline.ranks.values()} | finding.spans.keys()
+    return next(iter(sources)) if len(sources) == 1 and len(timeline.ranks) > 1 else None
 
 
 def _members(finding: Finding, inventory: Inventory, group: str | None) -> set[int] | None:

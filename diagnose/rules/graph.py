@@ -18,6 +18,9 @@ from diagnose.rules.precedence import Clocks
 AFTER_SYMPTOM = 30.0  # seconds: a cause may be logged a little after what it caused
 MARGIN = 120.0
 DEFAULT_TIMEOUT = 3600.0  # how long an operation may wait where it does not say
+_LONG_WAIT_MS = 60_000
+# What a process dies of when others end it, as well as by itself: after the others gave up it says nothing of why.
+_SIGNAL_DEATHS = frozenset({"ProcessKilled", "SegmentationFault"})
 _EXPLAINERS = 8  # per pair of kinds: the earliest say all there is to say
 
 
@@ -106,6 +109,10 @@ def plausible(cause: Finding, effect: Finding, scope: Scope, clocks: Clocks) -> 
         return False
     if scope == "gpu" and cause.gpus and effect.gpus and not cause.gpus & effect.gpus:
         return False
+    if cause.role == "teardown" and effect.role == "cause" and clocks.before(cause, effect) is not True:
+        return False  # clean-up ends a process only once it has begun
+    if cause.error_type in _SIGNAL_DEATHS and _waited(effect) >= _LONG_WAIT_MS and clocks.before(effect, cause):
+        return False  # what was waited for had gone wrong long before
     gap = clocks.gap(cause, effect)
     if gap is None:
         # Without times the order of lines in one file decides, with the slack of a few lines for buffering.
@@ -124,10 +131,13 @@ def reach(effect: Finding) -> float:
     """How long before its effect a cause may lie, in seconds: the operation's own time-out and a margin."""
     if effect.role == "teardown":
         return float("inf")  # clean-up comes when it comes
-    timeout = effect.captures.get("timeout_ms")
-    waited = effect.captures.get("ran_ms")
-    longest = max((float(value) for value in (timeout, waited) if isinstance(value, int)), default=0.0) / 1000
-    return (longest or DEFAULT_TIMEOUT) + MARGIN
+    return (_waited(effect) / 1000 or DEFAULT_TIMEOUT) + MARGIN
+
+
+def _waited(effect: Finding) -> int:
+    """Milliseconds that an operation waited, or its time-out; 0 where it does not say."""
+    values = (effect.captures.get("timeout_ms"), effect.captures.get("ran_ms"))
+    return max((value for value in values if isinstance(value, int)), default=0)
 
 
 def _break_cycles(
