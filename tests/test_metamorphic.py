@@ -220,9 +220,7 @@ ONE_REPORT = "the only rank whose report is left is named, though it may be one 
 LOST = {
     **{("collective-mismatch-vlm", part): ONE_REPORT for part in (0.8, 0.9, 0.97)},
     ("cuda-oom-first-step", 0.6): ONE_REPORT,
-    ("hub-unreachable", 0.6): "OSError 101 (network is unreachable) alone is taken for an error of the script",
     ("nccl-wrong-interface", 0.3): "one host of several that all report the same is named, and not always the same",
-    **{("tf-data-loss", part): "DataLossError without its message is a RuntimeError" for part in (0.9, 0.97)},
 }
 
 

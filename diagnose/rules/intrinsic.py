@@ -6,6 +6,7 @@ by its last name, so `torch.cuda.OutOfMemoryError` and `torch.OutOfMemoryError` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from diagnose.lines.frames import innermost_user_frame
@@ -86,6 +87,14 @@ _ERROR_TYPES: Mapping[str, str] = {
     "DataFilesNotFoundError": "DatasetLoadingError",
     "DatasetGenerationError": "DatasetLoadingError",
     "DatasetNotFoundError": "DatasetLoadingError",
+    # TensorFlow's statuses
+    "DataLossError": "DatasetLoadingError",
+    "DeadlineExceededError": "ConnectionError",
+    "FailedPreconditionError": "RuntimeError",
+    "InvalidArgumentError": "ValueError",
+    "NotFoundError": "FileNotFoundError",
+    "PermissionDeniedError": "PermissionError",
+    "UnavailableError": "ConnectionError",
     # devices
     "AcceleratorError": "CUDAError",
     "DistBackendError": "NCCLSystemError",
@@ -105,6 +114,14 @@ _ERROR_TYPES: Mapping[str, str] = {
     "RayTaskError": "RemoteTaskFailed",
     "RemoteTraceback": "RemoteTaskFailed",
     "WorkerCrashedError": "RemoteTaskFailed",
+}
+_OS_ERRORS = frozenset({"OSError", "IOError", "EnvironmentError", "error"})
+# What the operating system says of connections, where a plain OSError says it; a file system over a network names the
+# file as well, and is no connection of the program's own.
+_ERRNO = re.compile(r"\[Errno (-?\d{1,4})\][^'\n]{0,80}\Z")
+_ERRNO_TYPES: Mapping[int, str] = {
+    **dict.fromkeys((99, 100, 101, 102, 110, 111, 112, 113, -2, -3, -5), "ConnectionError"),
+    **dict.fromkeys((32, 103, 104), "PeerClosed"),
 }
 # Raised and caught as a matter of course inside libraries: as the handled half of a chain they are control flow.
 _CONTROL_FLOW = frozenset(
@@ -149,6 +166,10 @@ def deciding_exception(record: Record) -> RaisedException | None:
 def error_type_of(exception: RaisedException, known: Mapping[str, object]) -> str:
     """An exception class's error type: its own name where the taxonomy has it, else the table's, else RuntimeError."""
     name = exception.name.partition("(")[0]
+    if name in _OS_ERRORS and (match := _ERRNO.match(exception.message.partition("\n")[0].strip())) is not None:
+        error_type = _ERRNO_TYPES.get(int(match[1]))
+        if error_type is not None:
+            return error_type
     if name in known:
         return name
     return _ERROR_TYPES.get(name, "RuntimeError")
