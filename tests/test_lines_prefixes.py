@@ -11,8 +11,8 @@ import re2
 
 from diagnose.lines import LineReader, ansi, loggers, order, quoted, syslogs, tables, wrappers, writers
 from diagnose.lines.heads import level_of, level_of_number
-from diagnose.lines.patterns import Lazy
 from diagnose.models import KeptLine, Line, LogSource
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from ahocorasick_rs import BytesAhoCorasick
 
-from diagnose.compress.prefix import Span, expand, writer_span
+from diagnose.compress.prefix import LinePattern, Span, split, writer_span
 from diagnose.compress.relax import has_digits, relax, template
 from diagnose.dataclass import dataclass
 from diagnose.models import FilterRule, SourceKind
@@ -37,7 +37,7 @@ class CompiledFilter:
         self.per: Literal["rank", "host", "job"] = rule.per or "rank"
         self.progress = rule.yields is not None and bool(rule.yields.progress)
         self.keywords = tuple(keyword.encode("utf-8") for keyword in rule.keywords if keyword)
-        self._source = expand(rule.pattern)
+        self._prefixed, self._own = split(rule.pattern)
         self._step = rule.yields.progress.get("step") if rule.yields is not None else None
 
     def matches(self, line: bytes) -> bool:
@@ -45,12 +45,12 @@ class CompiledFilter:
         return (
             len(line) <= ROUTINE_BYTES
             and any(keyword in line for keyword in self.keywords)
-            and self._real.fullmatch(line) is not None
+            and self._real.matches(line)
         )
 
     def may_match(self, line_template: bytes) -> bool:
         """Whether lines of the template can be of this rule."""
-        return self._relaxed.fullmatch(line_template) is not None
+        return self._relaxed.matches(line_template)
 
     def step_span(self, line_template: bytes) -> Span | None:
         """Where lines of the template hold their step number, when the rule reads one."""
@@ -65,15 +65,15 @@ class CompiledFilter:
     @cached_property
     def exact(self) -> bool:
         """Whether the pattern tells no digits apart, so that a template's verdict is its lines' verdict."""
-        return not relax(self._source)[1]
+        return not relax(self._own)[1]  # the prefix tells none apart
 
     @cached_property
-    def _real(self) -> re.Pattern[bytes]:
-        return re.compile(self._source)
+    def _real(self) -> LinePattern:
+        return LinePattern(self._own, prefixed=self._prefixed)
 
     @cached_property
-    def _relaxed(self) -> re.Pattern[bytes]:
-        return self._real if self.exact else re.compile(relax(self._source)[0])
+    def _relaxed(self) -> LinePattern:
+        return self._real if self.exact else LinePattern(relax(self._own)[0], prefixed=self._prefixed)
 
     @cached_property
     def _step_pattern(self) -> re.Pattern[bytes] | None:

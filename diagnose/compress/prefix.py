@@ -1,6 +1,7 @@
 """The prefixes that launchers, loggers and collectors put before a line, as one pattern; and who wrote a line.
 
-In: nothing. Out: `PREFIX` (bytes, RE2-safe, stands for `{prefix}` in filter patterns), `expand`, `writer_span`.
+In: nothing. Out: `PREFIX` (bytes, RE2-safe, stands for `{prefix}` in filter patterns), `expand`, `LinePattern`,
+`writer_span`.
 All of it is blind to particular digits, so a span found on a template is the span on the raw line.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import re
 from typing import Final, Literal
+
+from diagnose.patterns import Lazy
 
 Span = tuple[int, int]
 
@@ -54,15 +57,16 @@ _ITEMS: Final = (
     r"\x1b\[[\d;]*m ?",
 )
 PREFIX: Final = ("(?:" + "|".join(_ITEMS) + "){0,8}").encode("ascii")
+_PREFIXES: Final = Lazy(PREFIX)
 _MARK = "{prefix}"
 
-_RANK: Final = re.compile(
+_RANK: Final = Lazy(
     rb"\[[a-z]*rank ?\d+\]|\[Rank \d+\]|\[default\d+\]|\[trainer\d+\]|\[\d+,\d+\]<|\brank[ =:]\d+|"
     rb"^ *\d+: |^[\w.-]+/\d+ |\bpid=\d+(?:, ip=[\w.:]+)?|^\[pod/[\w./-]+\]|[\w.-]+:\d+:\d+ \[\d+\]|"
     rb"^[A-Za-z][A-Za-z._-]*\d[\w.-]*: |^[\w.-]+ +\| ",
     re.IGNORECASE,
 )
-_HOST: Final = re.compile(
+_HOST: Final = Lazy(
     rb"\bip=[\w.:]+|^\[pod/[\w./-]+\]|[\w.-]+(?::\d+:\d+ \[\d+\])|^[A-Za-z][A-Za-z._-]*\d[\w.-]*: |"
     rb"^[\w.-]+ +\| |^ *\d+: |^[A-Z][a-z][a-z] +\d+ [\d:.]+ [\w.-]+ "
 )
@@ -72,9 +76,30 @@ _WRITER_BYTES = 160
 
 def expand(pattern: str) -> bytes:
     """Give the bytes pattern that `pattern` of a filter rule stands for, `{prefix}` written out."""
-    if pattern.startswith(_MARK):
-        return PREFIX + pattern[len(_MARK) :].encode("ascii")
-    return pattern.encode("ascii")
+    prefixed, own = split(pattern)
+    return PREFIX + b"(?:" + own + b")" if prefixed else own
+
+
+def split(pattern: str) -> tuple[bool, bytes]:
+    """Whether a filter's pattern allows prefixes, and what it says of the line behind them."""
+    return pattern.startswith(_MARK), pattern.removeprefix(_MARK).encode("ascii")
+
+
+class LinePattern:
+    """What `expand` gives, over whole lines; the prefix is compiled once for all, since it is long."""
+
+    def __init__(self, own: bytes, *, prefixed: bool) -> None:
+        self._prefixed = prefixed
+        self._own = Lazy(own)
+        self._whole = Lazy(PREFIX + b"(?:" + own + b")")
+
+    def matches(self, line: bytes) -> bool:
+        """Whether the pattern matches the line from end to end."""
+        found = _PREFIXES.match(line) if self._prefixed else None
+        if self._own.fullmatch(line, found.end() if found else 0) is not None:
+            return True
+        # What could be a prefix may belong to the line's own words: only the whole pattern tries that.
+        return found is not None and found.end() > 0 and self._whole.fullmatch(line) is not None
 
 
 def writer_span(line: bytes, per: Literal["rank", "host", "job"]) -> Span:

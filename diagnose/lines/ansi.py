@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.lines.patterns import Lazy
+from diagnose.patterns import Lazy
 
 # CSI, then OSC and the string controls with their terminators, then two-character escapes. An unterminated string
 # control loses only its introducer: what follows may be the line we are looking for.

@@ -28,10 +28,11 @@ from diagnose.lines.evaluated import Evaluations
 from diagnose.lines.grammar import Builder, Step, plain
 from diagnose.lines.scheduler_documents import DocumentReader
 from diagnose.models import Line, LogSource, Record
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
-_TAG = re.compile(r".\[rank(\d{1,9})\]: ?(.*)\Z", re.DOTALL)
-_BAR = re.compile(r"\s{0,4}\d{1,3}%\|")
+_TAG = Lazy(r".\[rank(\d{1,9})\]: ?(.*)\Z", re.DOTALL)
+_BAR = Lazy(r"\s{0,4}\d{1,3}%\|")
 _TORN_CHARS = 4096
 _MAX_OPEN = 4096
 # So many writers that die at once may take turns, line by line.

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 import ahocorasick_rs
 
 from diagnose.dataclass import dataclass
-from diagnose.lines.patterns import Lazy
 from diagnose.models import Line, LogSource
+from diagnose.patterns import Lazy
 
 MAX_BOUNDARIES = 1000
 MAX_SERIES = 4096

@@ -7,12 +7,11 @@ launcher reports a failure, it ended the process: `python -c` fails in the same 
 
 from __future__ import annotations
 
-import re
-
 from diagnose.dataclass import replace
 from diagnose.models import Record
+from diagnose.patterns import Lazy
 
-_CODE = re.compile(
+_CODE = Lazy(
     r"<(?:string|exec|eval|generated(?:_code)?|solution|candidate)>\Z|/tmp/tmp[\w-]{4,32}(?:/[\w.-]{1,64})?\.py\Z"
 )
 # Words of a line that may speak of the same failure: they do not show that the work goes on.

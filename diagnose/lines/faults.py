@@ -7,22 +7,21 @@ where each thread stood (`file:line function`, one a line).
 
 from __future__ import annotations
 
-import re
-
 from diagnose.lines.frames import add_frame, make_frame, read_file_line
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.models import Frame, Line, RaisedException, Record
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 FATAL = "Fatal Python error: "
 _FATAL_TYPE = "Fatal Python error"
-_THREAD = re.compile(
+_THREAD = Lazy(
     r"(?:Current thread|Thread) (?:0x[0-9a-fA-F]{1,16}|\d{1,20})(?: \[[^\]]{0,64}\])? \(most recent call first\):"
 )
-_SPY_THREAD = re.compile(
+_SPY_THREAD = Lazy(
     r"Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,20}) \((?:active|idle)[^)]{0,32}\)(?:: \"[^\"]{0,200}\")?\s{0,8}\Z"
 )
-_SPY_FRAME = re.compile(r"\s{1,16}(.{1,200}?) \(([^()]{1,512}?)(?::(\d{1,9}))?\)\s{0,8}\Z")
+_SPY_FRAME = Lazy(r"\s{1,16}(.{1,200}?) \(([^()]{1,512}?)(?::(\d{1,9}))?\)\s{0,8}\Z")
 _MAX_NOISE = 8
 _MAX_THREADS = 256
 

@@ -5,17 +5,16 @@ In: file names and lines of tracebacks. Out: `Frame`, and the innermost frame of
 
 from __future__ import annotations
 
-import re
-
 from diagnose.models import Frame, RaisedException, Record
+from diagnose.patterns import Lazy
 
 MAX_FRAMES = 200
 
 # `File "x.py", line 3, in f` (tracebacks), without a function (syntax errors), `line 3 in f` (faulthandler)
-_FILE = re.compile(r'\s{0,64}File "([^"]{1,1024})", line (\d{1,9})(?:,? in (.{1,200}))?')
+_FILE = Lazy(r'\s{0,64}File "([^"]{1,1024})", line (\d{1,9})(?:,? in (.{1,200}))?')
 
 # Installed code, whoever installed it: environments, the standard library, and check-outs of the big frameworks.
-_LIBRARY = re.compile(
+_LIBRARY = Lazy(
     r"(?:^|/)(?:site-packages|dist-packages|lib(?:64)?/python\d[^/]{0,16}|lib/python|python\d\.\d{1,2}/lib|lib/site-packages)/"
     r"|(?:^|/)(?:pytorch/torch|torch/_\w{1,40}|torch/(?:nn|distributed|utils|autograd|optim|cuda|multiprocessing|amp)"
     r"|(?:DeepSpeed/)?deepspeed/(?:runtime|launcher|ops|utils|comm|inference)|ray/_private|ray/_raylet|importlib)(?:/|\.py)"

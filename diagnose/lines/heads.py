@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import Clock
+from diagnose.patterns import Lazy
 
 _LEVELS = {
     "trace": "debug",

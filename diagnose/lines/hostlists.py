@@ -5,13 +5,13 @@ In: the text of a host list. Out: host names in the list's order, never more tha
 
 from __future__ import annotations
 
-import re
+from diagnose.patterns import Lazy
 
 MAX_HOSTS = 4096
 
-_PIECE = re.compile(r"[^,\[\]]+|\[[^\[\]]*\]|,")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z")
-_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
+_PIECE = Lazy(r"[^,\[\]]+|\[[^\[\]]*\]|,")
+_NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z")
+_IPV4 = Lazy(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
 
 
 def expand_hostlist(text: str, limit: int = MAX_HOSTS) -> tuple[str, ...]:

@@ -5,15 +5,14 @@ In: names as inputs print them, and which two name one machine. Out: one canonic
 
 from __future__ import annotations
 
-import re
-
 from diagnose.lines.hostlists import is_address, short_name
+from diagnose.patterns import Lazy
 
 MAX_HOSTS = 4096
 MAX_NAMES = 4 * MAX_HOSTS
 
-_AWS = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})\Z")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,252}\Z")
+_AWS = Lazy(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})\Z")
+_NAME = Lazy(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,252}\Z")
 _NOBODY = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "none", "null", "n/a", "unknown", "::1"})  # noqa: S104 - names to refuse
 
 

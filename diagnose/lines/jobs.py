@@ -11,8 +11,8 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from diagnose.lines.patterns import Lazy
 from diagnose.models import Line, LogSource, Record
+from diagnose.patterns import Lazy
 
 _MAX_NUMBERS = 4096
 _NUMBER = r"([0-9]{1,12}(?:_[0-9]{1,7})?)\b"

@@ -6,14 +6,13 @@ records. Other messages that come in between (Xid lines, link changes ...) stay 
 
 from __future__ import annotations
 
-import re
-
 from diagnose.lines.grammar import Builder, Lines, Step
 from diagnose.models import Line, Record
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 _MAX_NOISE = 32
-_OPEN = re.compile(
+_OPEN = Lazy(
     r"BUG: |Oops: |Kernel panic - not syncing|INFO: task .{1,64} blocked for more than"
     r"|INFO: rcu_\w{1,32} (?:self-)?detected"
     r"|INFO: rcu_\w{1,32} detected stalls|general protection fault|unable to handle (?:kernel|page)"
@@ -48,10 +47,10 @@ _OOM_STARTS = (
     "free:", "isolated_anon",
     "unevictable:", "mapped:", "inactive_", "Killed process", "oom_reaper:", "Name ", "COMPACT", "total_vm",
 )  # fmt: skip
-_TRACE = re.compile(
+_TRACE = Lazy(
     r"\s{0,8}(?:\? )?[A-Za-z_.][\w.]{0,127}\+0x[0-9a-f]{1,8}(?:/0x[0-9a-f]{1,8})?|\s{0,8}\[<[0-9a-f]{1,18}>\]"
 )
-_TASK_ROW = re.compile(r"\[\s{0,8}\d{1,9}\]\s{1,8}\d{1,9}\s|\d{1,12} (?:total|pages)\b")
+_TASK_ROW = Lazy(r"\[\s{0,8}\d{1,9}\]\s{1,8}\d{1,9}\s|\d{1,12} (?:total|pages)\b")
 
 OPENERS = (
     "soft lockup", "BUG: kernel", "BUG: Bad ", "BUG: scheduling", "BUG: workqueue", "BUG: KASAN", "Oops: ",

@@ -11,11 +11,11 @@ import re
 from diagnose.dataclass import dataclass, replace
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.lines.launchers import failure, signal_of
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.times import read_time
 from diagnose.lines.traceback_lines import HEADER
 from diagnose.lines.tracebacks import TracebackParser
 from diagnose.models import LauncherFailure, Line, Record
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 _MAX_FAILURES = 4096

@@ -12,9 +12,9 @@ import re
 import signal as _signal
 from collections.abc import Callable, Iterable
 
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.times import read_time
 from diagnose.models import LauncherFailure, Line, RaisedException, Record
+from diagnose.patterns import Lazy
 
 MAX_RANKS = 4096
 _TEXT_CHARS = 4096

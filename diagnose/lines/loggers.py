@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 from diagnose.lines.heads import UPTIME, Head, clock_groups, level_of, past_separator, pid_of, stamped
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import ISO, LOCALE, WEEKDAYS, Clock, from_number
 from diagnose.lines.syslogs import tag
 from diagnose.lines.writers import HOST, looks_like_host
+from diagnose.patterns import Lazy
 
 _WORDS = (
     r"DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|ERR|CRITICAL|FATAL|SEVERE|TRACE|SUCCESS|EXCEPTION"

@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from diagnose.dataclass import dataclass
-from diagnose.lines.patterns import Lazy
 from diagnose.models.flow import ProgressKind
+from diagnose.patterns import Lazy
 
 # What opens the gate, and to which kind of milestone: a line without any of these holds none.
 CHECKPOINT_LITERALS = (

@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Iterator
 
 from diagnose.errors import LimitExceeded, SourceError
-from diagnose.lines.patterns import Lazy
 from diagnose.models import LogSource
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 _LOOKED_BYTES = 128 * 1024

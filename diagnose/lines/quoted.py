@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from diagnose.lines.patterns import Lazy
+from diagnose.patterns import Lazy
 
 _MAX_OPEN = 200
 _KEY_WINDOW = 100

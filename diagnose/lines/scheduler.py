@@ -22,15 +22,15 @@ the event, where given.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 
 from diagnose.dataclass import replace
 from diagnose.lines.times import read_time
 from diagnose.models import Line, Record
+from diagnose.patterns import Lazy
 
 _MAX_VALUE = 4096
-_PLAIN = re.compile(r"[^\s\"']+\Z")
+_PLAIN = Lazy(r"[^\s\"']+\Z")
 _EMPTY = frozenset({"", "(null)", "N/A", "None assigned", "<none>", "<unset>", "null", "Unknown"})
 
 _ORDER: Mapping[str, tuple[str, ...]] = {

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from diagnose.lines.json_errors import read_json_error
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.scheduler import canonical, join, slurm_job, slurm_node
 from diagnose.models import Line, LogSource, Record
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 _MAX_ALIASES = 16

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.scheduler import canonical, slurm_job, slurm_node
 from diagnose.models import Line, LogSource, Record
+from diagnose.patterns import Lazy
 
 OPENERS = ("JobID", "JobId=", "NodeName=", "LAST SEEN", "sacct ", "Reason  ", "kubectl ")
 _MAX_KEYS = 400

@@ -7,8 +7,8 @@ In: the lines of one stream from an opener on. Out: `stack` records that hold th
 from __future__ import annotations
 
 from diagnose.lines.grammar import Builder, Lines, Step, plain
-from diagnose.lines.patterns import Lazy
 from diagnose.models import Line, Record
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 _MAX_NOISE = 4

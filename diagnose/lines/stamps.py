@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from diagnose.lines.patterns import Lazy
+from diagnose.patterns import Lazy
 
 ISO = (
     r"([0-9]{4}[-/][0-9]{2}[-/][0-9]{2}(?:[ T_:-]| {2,3})[0-9]{2}:[0-9]{2}):([0-9]{2})"

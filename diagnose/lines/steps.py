@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from diagnose.dataclass import dataclass
-from diagnose.lines.patterns import Lazy
+from diagnose.patterns import Lazy
 
 MAX_STREAMS = 8192
 MAX_EPOCHS = 4096

@@ -15,9 +15,9 @@ from diagnose.lines.heads import (
     pid_of,
     stamped,
 )
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import ISO, LOCALE, MONTHS, SYSLOG, Clock
 from diagnose.lines.writers import HOST
+from diagnose.patterns import Lazy
 
 _LOCALE = Lazy(LOCALE)
 _SYSLOG = Lazy(SYSLOG + r":?")

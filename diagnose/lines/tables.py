@@ -9,9 +9,9 @@ import csv
 
 from diagnose.lines.ansi import clean
 from diagnose.lines.heads import Head, level_of
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import ISO, Clock, from_number
 from diagnose.lines.wrappers import Part, split
+from diagnose.patterns import Lazy
 
 _ISO = Lazy(ISO)
 _TIMES = ("timestamp", "@timestamp", "time", "date", "datetime", "ts", "tsns", "_time")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from diagnose.patterns import Lazy
+
 HEADER = "Traceback (most recent call last)"
 
 CHAIN_SENTENCES = (
@@ -16,8 +18,8 @@ CHAIN_SENTENCES = (
 )
 
 _NAME = r"[A-Za-z_]\w{0,127}(?:\.(?:<locals>|[A-Za-z_]\w{0,127})){0,12}"
-_EXCEPTION = re.compile(rf"({_NAME})(?:: ?(.*))?\Z", re.DOTALL)
-RAY = re.compile(r"((?:ray\.exceptions\.)?RayTaskError(?:\([\w.]{1,128}\))?)(?:: ?(.*))?\Z", re.DOTALL)
+_EXCEPTION = Lazy(rf"({_NAME})(?:: ?(.*))?\Z", re.DOTALL)
+RAY = Lazy(r"((?:ray\.exceptions\.)?RayTaskError(?:\([\w.]{1,128}\))?)(?:: ?(.*))?\Z", re.DOTALL)
 _SUFFIXES = (
     "Error",
     "Exception",
@@ -32,9 +34,7 @@ _SUFFIXES = (
     "Traceback",
 )
 _ODD_NAMES = frozenset({"StopIteration", "StopAsyncIteration", "GeneratorExit", "TemplateNotFound", "BdbQuit", "Abort"})
-_STRICT = re.compile(
-    r"(?:[A-Za-z_]\w{0,127}\.){0,12}[A-Z]\w{0,127}(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\Z"
-)
+_STRICT = Lazy(r"(?:[A-Za-z_]\w{0,127}\.){0,12}[A-Z]\w{0,127}(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\Z")
 # Words that open a log line with a colon and are no class of exception.
 _LOG_WORDS = frozenset({
     "INFO", "WARNING", "WARN", "ERROR", "DEBUG", "CRITICAL", "FATAL", "NOTE", "Note", "Epoch", "Step", "Iter",

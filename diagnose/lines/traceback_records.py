@@ -8,8 +8,6 @@ errors) come out with `quoted` and the field `ignored`: they ended nothing.
 
 from __future__ import annotations
 
-import re
-
 from diagnose.lines.faults import open_fault
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.lines.launcher_blocks import LauncherBlock
@@ -17,10 +15,11 @@ from diagnose.lines.launchers import failures_of_exceptions, is_launcher_traceba
 from diagnose.lines.traceback_lines import HEADER, read_bare_exception
 from diagnose.lines.tracebacks import TracebackParser, parse_traceback
 from diagnose.models import Line, Record
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 _IGNORED = ("Exception ignored in", "--- Logging error ---", "Exception ignored on")
-_ANNOUNCED = re.compile(
+_ANNOUNCED = Lazy(
     r"(?:Exception in thread |Process [\w.:-]{1,128}:\s{0,8}\Z|-- Process \d{1,9} terminated with the following error)"
 )
 _ESCAPED = HEADER + ":\\n"

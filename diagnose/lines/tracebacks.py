@@ -7,7 +7,6 @@ IPython's arrows, and tracebacks that travel inside messages: DataLoader workers
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from enum import Enum
 
@@ -25,6 +24,7 @@ from diagnose.lines.traceback_lines import (
     read_header,
 )
 from diagnose.models import Frame, RaisedException
+from diagnose.patterns import Lazy
 
 MESSAGE_CHARS = 4096
 _MAX_NOISE = 32
@@ -32,13 +32,13 @@ _MAX_EXCEPTIONS = 64
 _MAX_FREE_LINES = 8
 _MAX_INDENTED = 400
 _REMOTE = "RemoteTraceback"
-_BOX_FRAME = re.compile(r"(\S.{0,1023}?):(\d{1,9}) in (\S.{0,199})\Z")
+_BOX_FRAME = Lazy(r"(\S.{0,1023}?):(\d{1,9}) in (\S.{0,199})\Z")
 _BOX_SIDES = "│┃|"
-_IPY_FILE = re.compile(r"(?:File )?((?:[~/<]|\w:)[^\s:(]{1,512}>?)(?::(\d{1,9}))?(?:,)? in (\S.{0,300})\Z")
-_IPY_CELL = re.compile(r"(?:Cell |Input )?In ?\[(\d{1,6})\](?:, (?:line (\d{1,9})|in (.{1,300})))?")
-_IPY_ARROW = re.compile(r"-{1,40}> ?(\d{1,9})(?: |\Z)")
-_GROUP_RULE = re.compile(r"\s{0,200}\+[-+]{3,}")
-_GUTTER = re.compile(r"\s{0,200}\| ?")
+_IPY_FILE = Lazy(r"(?:File )?((?:[~/<]|\w:)[^\s:(]{1,512}>?)(?::(\d{1,9}))?(?:,)? in (\S.{0,300})\Z")
+_IPY_CELL = Lazy(r"(?:Cell |Input )?In ?\[(\d{1,6})\](?:, (?:line (\d{1,9})|in (.{1,300})))?")
+_IPY_ARROW = Lazy(r"-{1,40}> ?(\d{1,9})(?: |\Z)")
+_GROUP_RULE = Lazy(r"\s{0,200}\+[-+]{3,}")
+_GUTTER = Lazy(r"\s{0,200}\| ?")
 
 
 class _State(Enum):

@@ -12,10 +12,10 @@ from typing import Protocol
 import ahocorasick_rs
 
 from diagnose.lines.hostlists import expand_hostlist
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.unit_store import STRONG, WEAK
 from diagnose.lines.units import is_pci, normalise_pci
 from diagnose.models import Line, Unit
+from diagnose.patterns import Lazy
 
 SEARCHED = 4096
 MAX_STREAMS = 8192

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 
-_PCI = re.compile(r"(?:PCI:)?\s*(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-7])?\Z", re.IGNORECASE)
-_BUS_ID = re.compile(r"(?:0x)?([0-9a-f]{4,12})\Z", re.IGNORECASE)
+from diagnose.patterns import Lazy
+
+_PCI = Lazy(r"(?:PCI:)?\s*(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-7])?\Z", re.IGNORECASE)
+_BUS_ID = Lazy(r"(?:0x)?([0-9a-f]{4,12})\Z", re.IGNORECASE)
 
 
 def normalise_pci(text: str) -> str:
@@ -31,4 +33,4 @@ def is_pci(text: str) -> bool:
     return _NORMAL.match(text) is not None
 
 
-_NORMAL = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\Z")
+_NORMAL = Lazy(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\Z")

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from diagnose.lines.ansi import clean
 from diagnose.lines.heads import Head, level_of, level_of_number, pid_of
-from diagnose.lines.patterns import Lazy
 from diagnose.lines.stamps import ISO, Clock, from_number
+from diagnose.patterns import Lazy
 
 # One line of a wrapper as its text and what is known of it.
 Part = tuple[str, Head]

@@ -6,7 +6,7 @@ In: a line and where to look. Out: where the prefix ends, or -1; what it says go
 from __future__ import annotations
 
 from diagnose.lines.heads import Head, Prefixes, pid_of
-from diagnose.lines.patterns import Lazy
+from diagnose.patterns import Lazy
 
 HOST = r"[A-Za-z0-9](?:[\w.-]{0,62}[A-Za-z0-9])?"
 _RANK = Lazy(r"\[[Rr]ank[ _:=]{0,2}([0-9]{1,6})(?: ?/ ?[0-9]{1,6})?\](?:: ?| )")

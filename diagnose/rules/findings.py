@@ -6,7 +6,6 @@ aside because they happened outside the job's time.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -15,6 +14,7 @@ from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind
 from diagnose.models.rule import Role
+from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import BY_UNIT, Group
 from diagnose.rules.captures import CODE_PLACE, LIBRARY_PLACE, Value
 from diagnose.rules.sighting import EvidenceDraft
@@ -24,11 +24,11 @@ AFTER_JOB = 600.0  # and hosts' clocks may differ by minutes
 _EVIDENCE = 6
 _TEXT = 2000
 _TIMED = frozenset({"kernel", "scheduler"})
-_KERNEL_LINE = re.compile(
+_KERNEL_LINE = Lazy(
     r"^\W{0,4}\[ {0,8}\d{1,9}\.\d{6}\] |^\W{0,4}\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
     r"| kernel: |\bNVRM: |\bkern *:|nvidia-nvswitch"
 )
-_PCI = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
+_PCI = Lazy(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
 
 _Key = tuple[int | None, str | None, str, Role, str | None, str | None, str]
 

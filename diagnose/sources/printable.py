@@ -5,9 +5,9 @@ In: paths as the system gives them (any bytes, surrogate-escaped). Out: printabl
 
 from __future__ import annotations
 
-import re
+from diagnose.patterns import Lazy
 
-_DIGITS = re.compile(r"([0-9]+)")
+_DIGITS = Lazy(r"([0-9]+)")
 
 
 def printable(name: str) -> str:

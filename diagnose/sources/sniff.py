@@ -10,6 +10,7 @@ import re
 
 from diagnose.dataclass import dataclass
 from diagnose.models import SourceKind
+from diagnose.patterns import Lazy
 
 _LINES = 400
 _LINE_BYTES = 1000
@@ -25,32 +26,30 @@ _STAMP = (
     rb"(?:[A-Z][a-z]{2} [ 0-9]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: \d{4})?"
     rb"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)"
 )
-_SYSLOG = re.compile(rb"(?:<\d{1,3}>)?" + _STAMP + rb" " + _HOST + rb" " + _WRITER + rb"(?:\[\d{1,10}\])?: ")
-_SYSLOG_ANY = re.compile(rb"(?:<\d{1,3}>)?" + _STAMP + rb" " + _HOST + rb" [A-Za-z0-9_.()/@-]{1,60}(?:\[\d{1,10}\])?: ")
-_DMESG = re.compile(
+_SYSLOG = Lazy(rb"(?:<\d{1,3}>)?" + _STAMP + rb" " + _HOST + rb" " + _WRITER + rb"(?:\[\d{1,10}\])?: ")
+_SYSLOG_ANY = Lazy(rb"(?:<\d{1,3}>)?" + _STAMP + rb" " + _HOST + rb" [A-Za-z0-9_.()/@-]{1,60}(?:\[\d{1,10}\])?: ")
+_DMESG = Lazy(
     rb"(?:<\d{1,3}>|[a-z]{1,8} *:[a-z]{1,6} *: ?)?"
     rb"(?:\[ *\d{1,9}\.\d{6}\](?:\[ *[TC]\d{1,7}\])? |\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]\d \d\d:\d\d:\d\d \d{4}\] "
     rb"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:?\d\d )"
 )
 _JOURNAL_JSON = (b'"__REALTIME_TIMESTAMP"', b'"_TRANSPORT"', b'"SYSLOG_IDENTIFIER"', b'"_BOOT_ID"')
-_JOURNAL_HOST = re.compile(rb'"_HOSTNAME" ?: ?"' + _HOST + rb'"')
+_JOURNAL_HOST = Lazy(rb'"_HOSTNAME" ?: ?"' + _HOST + rb'"')
 # Lines of a system log that have no stamp of their own.
 _JOURNAL_MARK = (b"-- Logs begin", b"-- Journal begins", b"-- Boot ", b"-- Reboot", b"-- No entries", b"-- cursor")
 
-_SACCT = re.compile(
-    rb"JobID(?:Raw)? *[| ,] *.{0,600}(?:State|ExitCode|Partition|NodeList|Elapsed|JobName)", re.IGNORECASE
-)
-_SQUEUE = re.compile(rb" *JOBID +PARTITION|PARTITION +AVAIL|NODELIST +|HOSTNAMES +")
-_SCONTROL = re.compile(rb"(?:JobId|NodeName|PartitionName|StepId|JobID)=\S")
-_PAIRS = re.compile(rb"\s*[A-Za-z_/:]{1,40}=")
-_DESCRIBE = re.compile(rb"Name: {2,}\S")
-_DESCRIBE_LINE = re.compile(rb"[ \t]+\S|[A-Z][A-Za-z .()-]{1,40}:|  ")
-_EVENTS = re.compile(rb"(?:NAMESPACE +)?(?:LAST SEEN|FIRST SEEN|LASTSEEN) +|NAME +READY +STATUS")
-_KUBE_KIND = re.compile(
+_SACCT = Lazy(rb"JobID(?:Raw)? *[| ,] *.{0,600}(?:State|ExitCode|Partition|NodeList|Elapsed|JobName)", re.IGNORECASE)
+_SQUEUE = Lazy(rb" *JOBID +PARTITION|PARTITION +AVAIL|NODELIST +|HOSTNAMES +")
+_SCONTROL = Lazy(rb"(?:JobId|NodeName|PartitionName|StepId|JobID)=\S")
+_PAIRS = Lazy(rb"\s*[A-Za-z_/:]{1,40}=")
+_DESCRIBE = Lazy(rb"Name: {2,}\S")
+_DESCRIBE_LINE = Lazy(rb"[ \t]+\S|[A-Z][A-Za-z .()-]{1,40}:|  ")
+_EVENTS = Lazy(rb"(?:NAMESPACE +)?(?:LAST SEEN|FIRST SEEN|LASTSEEN) +|NAME +READY +STATUS")
+_KUBE_KIND = Lazy(
     rb'(?m)^[ \t-]{0,20}"?kind"?: ?"?(?:List|Pod|PodList|Event|EventList|Job|JobList|Node|NodeList|Workload'
     rb"|PyTorchJob|MPIJob|TFJob|TrainJob|RayJob|RayCluster|JobSet|VolcanoJob|PodGroup)\b"
 )
-_SLURMD = re.compile(
+_SLURMD = Lazy(
     rb"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?\] (?:\[\d{1,10}\.\w{1,10}\] )?(?:error|debug\d?|slurm|sched|_slurm"
     rb"|node|Launch|launch|task|done|update_node|prolog|epilog|JobId|job|cleanup|Resending|requeue|backfill|slurmctld|slurmd)"
 )
@@ -59,9 +58,9 @@ _FLIGHT_RECORDER = (
     (b'"nccl_version"', b'"entries"'),
     (b'"collective_seq_id"', b'"profiling_name"'),
 )
-_STACKS = re.compile(rb"Process \d{1,10}: |Thread \d{1,10} \(|\[New LWP|#0 +0x[0-9a-f]{4,16} in ")
-_PREFIX_RANK = re.compile(rb"\[(?:rank|default)(\d{1,6})\]")
-_ONE_RANK = re.compile(rb"\b(?:global_)?rank[ =:]{1,2}(\d{1,6})\b", re.IGNORECASE)
+_STACKS = Lazy(rb"Process \d{1,10}: |Thread \d{1,10} \(|\[New LWP|#0 +0x[0-9a-f]{4,16} in ")
+_PREFIX_RANK = Lazy(rb"\[(?:rank|default)(\d{1,6})\]")
+_ONE_RANK = Lazy(rb"\b(?:global_)?rank[ =:]{1,2}(\d{1,6})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ def _is_settings(lines: list[bytes]) -> bool:
     return len(lines) == 1 and lines[0][:1] in (b"{", b"[") and b'"message"' not in lines[0]
 
 
-def _share(lines: list[bytes], pattern: re.Pattern[bytes]) -> float:
+def _share(lines: list[bytes], pattern: Lazy[bytes]) -> float:
     return sum(1 for line in lines if pattern.match(line)) / len(lines)
 
 
