@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
+import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import pairwise, permutations
@@ -201,6 +203,117 @@ def test_one_hosts_clock_is_wrong(incident: Incident, name: str, seconds: int, r
     write(str(tmp_path), {**files, name: shifted(files[name], seconds)})
     after = run(str(tmp_path), incident.expected["inputs"], rule_set)
     assert after.status == "inconclusive" or (after.status, after.error_type) == (before.status, before.error_type)
+
+
+# A clock that counts from the machine's start, as `dmesg` prints it unasked.
+
+_BOOT = datetime(2020, 1, 1)  # noqa: DTZ001 - the stamps name no zone
+
+
+def since_boot(text: str) -> str:
+    """A kernel log of `dmesg -T` as plain `dmesg` shows it."""
+
+    def uptime(found: re.Match[str]) -> str:
+        time = datetime.strptime(found[1], "%b %d %H:%M:%S %Y")  # noqa: DTZ007
+        return f"[{(time - _BOOT).total_seconds() % 4_000_000:12.6f}]"
+
+    return _LONG.sub(uptime, text)
+
+
+UPTIME = [incident for incident, name in KERNEL if _LONG.search(files_of(incident)[name])]
+
+
+@pytest.mark.parametrize("incident", UPTIME, ids=[incident.name for incident in UPTIME])
+def test_kernel_logs_count_from_the_start(incident: Incident, rule_set: RuleSet, tmp_path) -> None:
+    before = report_on(incident, rule_set)
+    kernel = {name for one, name in KERNEL if one is incident}
+    write(
+        str(tmp_path),
+        {name: since_boot(text) if name in kernel else text for name, text in files_of(incident).items()},
+    )
+    after = run(str(tmp_path), incident.expected["inputs"], rule_set)
+    assert after.status == "inconclusive" or (after.status, after.error_type) == (before.status, before.error_type)
+    assert named(after, "host", "gpu") <= named(before, "host", "gpu")
+
+
+# Packed inputs.
+
+
+def answer(report: Report) -> object:
+    """What a report says, whatever the inputs are called."""
+    who = {(culprit.kind, culprit.id) for culprit in report.culprits}
+    return report.status, report.error_type, report.attribution, report.recovery.job, who
+
+
+def packed(files: Mapping[str, str]) -> dict[str, bytes]:
+    return {
+        f"{name}.gz": gzip.compress(text.encode("utf-8", "surrogateescape"), mtime=0) for name, text in files.items()
+    }
+
+
+@pytest.mark.parametrize("incident", ALL, ids=[incident.name for incident in ALL])
+def test_packed_one_by_one(incident: Incident, rule_set: RuleSet, tmp_path) -> None:
+    files = files_of(incident)
+    words = incident.expected["inputs"]
+    given = {words[at + 1] for at, word in enumerate(words) if word == "--inventory"}
+    write(str(tmp_path), {name: text for name, text in files.items() if name in given})
+    for name, data in packed({name: text for name, text in files.items() if name not in given}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    after = run(
+        str(tmp_path), [f"{word}.gz" if word in files and word not in given else word for word in words], rule_set
+    )
+    assert answer(after) == answer(report_on(incident, rule_set))
+
+
+@pytest.mark.parametrize("incident", ALL, ids=[incident.name for incident in ALL])
+def test_packed_as_one_archive(incident: Incident, rule_set: RuleSet, tmp_path) -> None:
+    words = incident.expected["inputs"]
+    options = {at for at, word in enumerate(words) if word.startswith("--")}
+    own = [word for at, word in enumerate(words) if not {at, at - 1} & options]
+    if not own:
+        pytest.skip("no log of the job's own")
+    write(str(tmp_path), files_of(incident))
+    with tarfile.open(tmp_path / "job.tar.gz", "w:gz") as archive:
+        for word in own:
+            archive.add(tmp_path / word, arcname=word)
+    after = run(str(tmp_path), ["job.tar.gz", *(word for word in words if word not in own)], rule_set)
+    assert answer(after) == answer(report_on(incident, rule_set))
+
+
+# Other numbers for the same ranks.
+
+_RANK = re.compile(r"((?:\b|(?<!local)_)[Rr]ank(?:[ =_]|\s{0,12}: )?)(\d{1,3})\b(?![.:]\d)")
+_TASK = re.compile(r"^\d{1,3}: ", re.MULTILINE)  # srun's label, which is the rank as well
+
+
+def ranks_of(incident: Incident) -> int:
+    """How many ranks the incident's own tags name, counted from 0."""
+    return 1 + max((int(found[2]) for text in files_of(incident).values() for found in _RANK.finditer(text)), default=0)
+
+
+def renumbered(text: str, count: int) -> str:
+    return _RANK.sub(lambda found: f"{found[1]}{(int(found[2]) + 1) % count}", text)
+
+
+TAGGED = [
+    incident
+    for incident in ALL
+    if ranks_of(incident) > 1 and not any(_TASK.search(text) for text in files_of(incident).values())
+]
+
+
+@pytest.mark.parametrize("incident", TAGGED, ids=[incident.name for incident in TAGGED])
+def test_ranks_by_any_other_number(incident: Incident, rule_set: RuleSet, tmp_path) -> None:
+    before = report_on(incident, rule_set)
+    count = ranks_of(incident)
+    write(
+        str(tmp_path), {renumbered(name, count): renumbered(text, count) for name, text in files_of(incident).items()}
+    )
+    after = run(str(tmp_path), [renumbered(word, count) for word in incident.expected["inputs"]], rule_set)
+    assert (after.status, after.error_type, after.attribution) == (before.status, before.error_type, before.attribution)
+    moved = {str((int(culprit.id) + 1) % count) for culprit in before.culprits if culprit.kind == "rank"}
+    assert {culprit.id for culprit in after.culprits if culprit.kind == "rank"} == moved
 
 
 # A lost tail.
