@@ -3,9 +3,10 @@
 In: names and values as Slurm or Kubernetes gave them. Out: a `scheduler` record whose `text` is one of these lines,
 keys in this order, keys without a value left out. A value with white space or quotes is quoted; `message` always is.
 
-    slurm job=818820 step=batch name=sft user=ada state=NODE_FAIL exit=0:15 derived=0:0 reason=None nodes=q-[10-11]
-          start=2026-04-27T09:12:00 end=2026-04-27T13:06:12 preempt=2026-04-27T13:05:41 elapsed=03:54:12
-          limit=2-00:00:00 maxrss=1201K reqmem=256G restarts=0 requeue=1 by=uid   (one line)
+    slurm job=818820 step=batch name=sft user=ada state=NODE_FAIL exit=0:15 derived=0:0 reason=None
+          nodes=q-[10-11] start=2026-04-27T09:12:00 end=2026-04-27T13:06:12 preempt=2026-04-27T13:05:41 elapsed=03:54:12
+          limit=2-00:00:00 maxrss=1201K reqmem=256G restarts=0 requeue=1 by=1000 uid=1000
+          (one line; `uid` is the owner's number, given where somebody cancelled the job)
     slurm node=cq04 state=DOWN* reason="Not responding" since=2026-05-02T22:26:25
     k8s pod=ml/ddp-worker-1 node=k8-gpu-14 phase=Failed reason=Evicted message="The node was low on resource: ..."
     k8s container=pytorch pod=ml/ddp-worker-1 state=terminated reason=OOMKilled exit=137 signal=9 restarts=2
@@ -36,7 +37,7 @@ _EMPTY = frozenset({"", "(null)", "N/A", "None assigned", "<none>", "<unset>", "
 _ORDER: Mapping[str, tuple[str, ...]] = {
     "slurm_job": (
         "job", "step", "name", "user", "state", "exit", "derived", "reason", "nodes", "start", "end", "preempt",
-        "elapsed", "limit", "maxrss", "reqmem", "restarts", "requeue", "by",
+        "elapsed", "limit", "maxrss", "reqmem", "restarts", "requeue", "by", "uid",
     ),
     "slurm_node": ("node", "state", "reason", "since"),
     "k8s_pod": ("pod", "node", "phase", "reason", "message"),
@@ -90,6 +91,7 @@ def slurm_job(values: Mapping[str, str], line: Line) -> Record | None:
         return None
     job, _, step = (number or "").partition(".")
     state, by = _cancelled(state)
+    by = by or first("killrequestuser")
     user = first("user", "userid", "username")
     end = first("end", "endtime")
     return canonical(
@@ -113,11 +115,18 @@ def slurm_job(values: Mapping[str, str], line: Line) -> Record | None:
             "reqmem": first("reqmem"),
             "restarts": first("restarts", "restartcnt"),
             "requeue": first("requeue"),
-            "by": by or first("killrequestuser"),
+            "by": by,
+            "uid": given.get("uid") or _in_brackets(user) if by else None,
         },
         line,
         first("preempttime") if state == "PREEMPTED" and end is None else end,
     )
+
+
+def _in_brackets(user: str | None) -> str | None:
+    """The number of `ada(1000)`."""
+    number = (user or "").partition("(")[2].rstrip(")")
+    return number if number.isdigit() else None
 
 
 def _cancelled(state: str) -> tuple[str, str | None]:

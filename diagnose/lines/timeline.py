@@ -18,6 +18,7 @@ T = TypeVar("T", int, float)
 _RANKS = 65_536
 _STREAMS = 65_536
 _EXITS = 64
+_WORDS = 200  # characters
 _NO_ATTEMPT = frozenset({"kernel", "scheduler", "dump"})
 
 
@@ -84,10 +85,11 @@ class AttemptProgress:
 
 @dataclass(slots=True)
 class RankSeen:
-    """Until where a rank was heard of; `own` where a source of its own was read."""
+    """Until where a rank was heard of and its last words; `own` where a source of its own was read."""
 
     mark: Mark
     own: bool
+    words: str = ""
 
 
 class Timeline:
@@ -113,8 +115,9 @@ class Timeline:
             if seen is not None:
                 seen.mark = mark
                 seen.own = seen.own or line.source.rank == rank
+                seen.words = line.text[:_WORDS]
             elif len(self.ranks) < _RANKS:
-                self.ranks[rank] = RankSeen(mark, line.source.rank == rank)
+                self.ranks[rank] = RankSeen(mark, line.source.rank == rank, line.text[:_WORDS])
 
     def add(self, event: ProgressEvent) -> None:
         """Takes a sign of progress."""

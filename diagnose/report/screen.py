@@ -22,7 +22,13 @@ _ATTRIBUTIONS = {
     "infrastructure": "infrastructure",
     "user": "your code",
     "scheduler": "scheduler",
-    "unknown": "cause unknown",
+    "unknown": "not attributed",
+}
+# What to do with a job that did not fail, or is not known to have failed.
+_UNPROVEN = {
+    ("no_failure", "none"): "nothing to do",
+    ("inconclusive", "none"): "no restart before a person has looked",
+    ("inconclusive", "restart"): "restart once, if the job has ended",
 }
 
 
@@ -236,10 +242,12 @@ def _recovery_rows(report: Report) -> list[Row]:
         "restart_elsewhere": "restart elsewhere",
         "fix_and_resubmit": "fix and resubmit; a restart fails again",
         "wait_and_retry": "wait, then retry",
-        "none": "nothing",
+        "none": "no restart",
         "unknown": "not known",
     }
     text = words[recovery.job]
+    if report.status != "failed":
+        text = _UNPROVEN.get((report.status, recovery.job), text)
     if recovery.from_checkpoint and recovery.job in ("restart", "restart_elsewhere"):
         text += f" from {recovery.from_checkpoint}"
     hosts = sorted({node.host for node in recovery.nodes})
@@ -252,7 +260,9 @@ def _recovery_rows(report: Report) -> list[Row]:
             node.action.replace("_", " ") + (f" {node.gpu}" if node.gpu and node.action == "reset_gpu" else "")
         )
     rows.extend(Row("Do node", f"{host}: {', '.join(actions)}") for host, actions in by_host.items())
-    if recovery.hint:
+    if recovery.hint and report.status == "inconclusive":
+        rows.insert(0, Row("Decide", recovery.hint))  # what to find out comes before what to do till then
+    elif recovery.hint and report.status == "failed":
         rows.append(Row("Hint", recovery.hint))
     rows.extend(Row("Check" if index == 0 else "", check) for index, check in enumerate(recovery.checks[:5]))
     return rows

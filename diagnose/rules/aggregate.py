@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from diagnose.dataclass import dataclass
+from diagnose.dataclass import dataclass, field
 from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft, Sighting
 from diagnose.settings import Limits
@@ -18,6 +18,8 @@ _STREAMS = 4096
 _RANKS = 65_536
 # Families whose scope is a unit: their findings are kept apart by rank, so that each can meet its own GPU and host.
 BY_UNIT = frozenset({"hardware", "cuda", "network", "node", "host"})
+# Whose line it was is true of that line alone.
+OF_ONE_LINE = frozenset({"rank", "host", "gpu", "xid", "step", "pg", "pg_rank", "peer"})
 # Sources that are no attempt of the job: their sightings are told apart by minute and find their attempt by time.
 _TIMED = frozenset({"kernel", "scheduler"})
 
@@ -26,7 +28,10 @@ Key = tuple[str, str, str, int, str | None, str | None, int | None, str, int]
 
 @dataclass(slots=True)
 class Group:
-    """What one rule saw at one unit in one attempt of one source."""
+    """What one rule saw at one unit in one attempt of one source.
+
+    `captures` are the first sighting's, with what only later ones tell: one line names the process, another the file.
+    """
 
     sighting: Sighting
     traceback: bool
@@ -39,11 +44,15 @@ class Group:
     streams: dict[str, tuple[int, int]] = field(default_factory=dict)
     span: tuple[int, int] = (0, 0)
     by_rank: dict[int, Mapping[str, Value]] = field(default_factory=dict)
+    captures: dict[str, Value] = field(default_factory=dict)
 
     def add(self, sighting: Sighting, draft: EvidenceDraft) -> None:
         """Counts a sighting in; keeps its lines while there is room, one per rank first."""
         self.count += 1
         line = sighting.line
+        for name, value in sighting.captures.items():
+            if name not in self.captures and (self.count == 1 or name not in OF_ONE_LINE):
+                self.captures[name] = value
         if line.time is not None:
             self.first = line.time if self.first is None else min(self.first, line.time)
             self.last = line.time if self.last is None else max(self.last, line.time)
@@ -51,10 +60,12 @@ class Group:
         new_rank = rank is not None and rank not in self.ranks
         if rank is not None and len(self.ranks) < _RANKS:
             self.ranks.add(rank)
-            if rank not in self.by_rank and sighting.captures:
-                self.by_rank[rank] = sighting.captures
-        if line.pid is not None and len(self.pids) < _STREAMS:
-            self.pids.add(line.pid)
+            known = self.by_rank.get(rank, {})
+            if sighting.captures.keys() - known.keys():
+                self.by_rank[rank] = {**sighting.captures, **known}
+        for pid in (line.pid, sighting.captures.get("pid")):  # who wrote it, and whom it is about
+            if isinstance(pid, int) and len(self.pids) < _STREAMS:
+                self.pids.add(pid)
         low, high = self.span if self.count > 1 else (line.number, line.number)
         self.span = (min(low, line.number), max(high, line.number))
         seen = self.streams.get(line.stream)

@@ -13,6 +13,7 @@ from diagnose.dataclass import dataclass
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Culprit, DiagnosisRule, Finding, NodeRecovery, PolicyRow, Recovery
 from diagnose.models.rule import AttributionName
+from diagnose.rules.repeats import Repeats
 
 _KERNEL_WORDS = ("NVRM:", " kernel:", "nvidia-nvswitch", "mlx5_core", "amdgpu", "oom-kill", "Out of memory: Kill")
 _SCHEDULER_WORDS = (
@@ -25,14 +26,26 @@ _SCHEDULER_WORDS = (
     "slurm node=",
     "k8s ",
 )
-_LONG_PROGRESS = 100  # steps after which an out-of-memory error is not a matter of the settings alone
+# Progress worth having again: with less of it, what the memory ran out of comes back before anything is won.
+_LONG_STEPS, _LONG_STEPS_TIMED, _LONG_SECONDS = 1000, 100, 3600.0
+# How the system says that an address, a route or an interface is wrong; a refusal or a time-out may be a dead peer.
+_WRONG_ADDRESS = (
+    "No route to host",
+    "Network is unreachable",
+    "Cannot assign requested address",
+    "Invalid argument",
+    "Name or service not known",
+    "No such device",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What the policy may ask about.
 
-    `earlier` are the root findings of earlier attempts; `unit_repeats` and `workload_repeats` come from the history.
+    `repeats` says what happened before within the inputs; `unit_repeats` and `workload_repeats` come from the history.
+    `hosts` are the hosts at fault, `struck` all where this kind of error was seen, `job_hosts` how many the job is
+    known to run on; `foreign` whether somebody else's process is to blame; `by_owner` whether the owner ended the job.
     """
 
     status: str
@@ -41,14 +54,16 @@ class Situation:
     root: Finding | None
     rule: DiagnosisRule | None
     progress: AttemptProgress
-    earlier: Sequence[Finding]
-    culprits: Sequence[Culprit]
-    all_ranks: bool
-    same_unit: bool
-    absent: Sequence[int]
-    unit_repeats: int
-    workload_repeats: int
-    hosts: Sequence[str]
+    culprits: Sequence[Culprit] = ()
+    hosts: Sequence[str] = ()
+    struck: frozenset[str] = frozenset()
+    job_hosts: int = 0
+    repeats: Repeats = Repeats()
+    all_ranks: bool = False
+    foreign: bool = False
+    by_owner: bool = False
+    unit_repeats: int = 0
+    workload_repeats: int = 0
 
     def xid(self) -> int | None:
         """The Xid of the root finding."""
@@ -59,24 +74,59 @@ class Situation:
         """Whether no step was made in the diagnosed attempt."""
         return self.progress.steps == 0
 
+    def long_progress(self) -> bool:
+        """Whether the diagnosed attempt made progress worth having again: an hour of it, or a thousand steps."""
+        progress = self.progress
+        if progress.first_step is None or progress.last_step is None:
+            made = progress.steps // max(1, len(progress.last))  # each stream may tell the same steps
+        else:
+            made = progress.last_step - progress.first_step
+        if progress.started is not None and progress.last_step_time is not None and made >= _LONG_STEPS_TIMED:
+            return made >= _LONG_STEPS or progress.last_step_time - progress.started >= _LONG_SECONDS
+        return made >= _LONG_STEPS
+
+    def again_on_unit(self) -> bool:
+        """Whether the same unit failed alike before, here or in another job."""
+        return self.repeats.same_unit or self.unit_repeats > 0
+
     def repeated(self) -> bool:
-        """Whether an earlier attempt or run failed with the same error type at the same step."""
-        same = [finding for finding in self.earlier if finding.error_type == self.error_type]
-        return bool(same) or self.workload_repeats > 0
+        """Whether an earlier attempt or run failed with the same error type."""
+        return bool(self.repeats.attempts) or self.workload_repeats > 0
+
+    def setting_at_fault(self) -> bool:
+        """Whether an address, route, interface, driver or peer-to-peer setting keeps the job from starting."""
+        if self.tagged("set-up") or any(culprit.kind == "config" for culprit in self.culprits):
+            return True
+        error = self.root.captures.get("error") if self.root else None
+        return isinstance(error, str) and any(words in error for words in _WRONG_ADDRESS)
+
+    def one_host(self) -> bool:
+        """Whether one host stands out: what it alone cannot reach, or what is its own."""
+        if len(self.hosts) > 1:
+            return False
+        if self.tagged("shared-service"):
+            return len(self.hosts) == 1 and self.job_hosts > 1
+        return bool(self.hosts) or self.job_hosts <= 1
+
+    def no_way_back(self) -> bool:
+        """Whether the run is young and no checkpoint of it is known: a restart would only do the same again."""
+        progress = self.progress
+        known = progress.checkpoint_complete is not None or progress.checkpoint_loaded is not None
+        return not known and not self.long_progress()
+
+    def tagged(self, *tags: str) -> bool:
+        """Whether the deciding rule carries one of the tags."""
+        return bool(self.rule and set(tags) & set(self.rule.tags))
 
     def physical(self) -> bool:
         """Whether a kernel or scheduler line stands behind the finding, or the same unit failed in another run."""
         if self.root is None:
             return False
-        if self.root.sources & {"kernel", "scheduler"} or self.same_unit or self.unit_repeats > 0:
+        if self.root.sources & {"kernel", "scheduler"} or self.again_on_unit():
             return True
         return any(
             word in evidence.text for evidence in self.root.evidence for word in (*_KERNEL_WORDS, *_SCHEDULER_WORDS)
         )
-
-
-def _tagged(situation: Situation, *tags: str) -> bool:
-    return bool(situation.rule and set(tags) & set(situation.rule.tags))
 
 
 TESTS: Mapping[str, Callable[[Situation], bool]] = {
@@ -88,25 +138,24 @@ TESTS: Mapping[str, Callable[[Situation], bool]] = {
     "not_user": lambda s: s.attribution != "user",
     "before_first_step": Situation.before_first_step,
     "after_progress": lambda s: s.progress.steps > 0,
-    "long_progress": lambda s: (
-        s.progress.steps >= _LONG_PROGRESS
-        or (s.progress.last_step or 0) - (s.progress.first_step or 0) >= _LONG_PROGRESS
-    ),
-    "setting_at_fault": lambda s: _tagged(s, "setup") or any(culprit.kind == "config" for culprit in s.culprits),
-    "remap_failure": lambda s: s.xid() == 64 or _tagged(s, "remap-failure"),
-    "contained": lambda s: s.xid() in (92, 94) or _tagged(s, "contained"),
-    "again_on_unit": lambda s: s.same_unit or s.unit_repeats > 0,
+    "long_progress": Situation.long_progress,
+    "no_way_back": Situation.no_way_back,
+    "setting_at_fault": Situation.setting_at_fault,
+    "remap_failure": lambda s: s.xid() == 64 or s.tagged("remap-failure"),
+    "contained": lambda s: s.xid() == 94,
+    "again_on_unit": Situation.again_on_unit,
+    "singled_out": lambda s: s.repeats.singled_out,
     "repeated": Situation.repeated,
-    "not_repeated": lambda s: not s.repeated(),
-    "same_missing_host": lambda s: bool(s.absent) and any(f.captures.get("absent") for f in s.earlier),
+    "at_same_step": lambda s: s.repeats.at_step or s.workload_repeats > 0,
+    "twice_before_a_step": lambda s: s.repeats.before_step,
+    "same_missing_host": lambda s: s.repeats.missing_host,
     "all_ranks": lambda s: s.all_ranks,
     "one_gpu": lambda s: bool(s.root) and len(s.root.ranks) <= 1 if s.root else False,
-    "three_hosts": lambda s: bool(s.root) and len(s.root.hosts) >= 3 if s.root else False,
-    "one_host": lambda s: len(s.hosts) == 1,
+    "three_hosts": lambda s: len(s.struck) >= 3,
+    "one_host": Situation.one_host,
     "many_hosts": lambda s: len(s.hosts) > 1,
-    "foreign_process": lambda s: _tagged(s, "foreign-process"),
-    "by_owner": lambda s: bool(s.root and s.root.captures.get("by_owner")),
-    "first_on_unit": lambda s: not (s.same_unit or s.unit_repeats > 0),
+    "foreign_process": lambda s: s.foreign,
+    "by_owner": lambda s: s.by_owner,
 }
 
 
@@ -116,8 +165,10 @@ def recover(rows: Sequence[PolicyRow], situation: Situation, hint: str, checks: 
     if row is None:
         return Recovery("unknown", hint, checks=tuple(checks))
     nodes: list[NodeRecovery] = []
+    presumed = {culprit.id for culprit in situation.culprits if culprit.presumed}
     for host, gpu in _targets(situation):
-        wanted = row.nodes if situation.physical() else tuple("inspect" for _ in row.nodes[:1])
+        proven = situation.physical() and host not in presumed
+        wanted = row.nodes if proven else tuple("inspect" for _ in row.nodes[:1])
         for action in wanted:
             why = f"{situation.error_type or 'failure'} on {host}" + (f" GPU {gpu}" if gpu else "")
             nodes.append(NodeRecovery(host, action, why, gpu))  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ decides. `pipeline` adds what reading cost.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from diagnose.dataclass import dataclass, replace
@@ -17,6 +16,7 @@ from diagnose.models import (
     AttemptSummary,
     ChainLink,
     Culprit,
+    DiagnosisRule,
     Evidence,
     ExcludedFinding,
     Explanation,
@@ -29,20 +29,20 @@ from diagnose.models import (
 )
 from diagnose.models.report import ReportStatus, Sureness
 from diagnose.models.rule import AttributionName
-from diagnose.rules.attribution import attribute
-from diagnose.rules.captures import Value, fill
-from diagnose.rules.collectives import absent_ranks, describe_ranks
+from diagnose.rules.attribution import Shape, attribute
+from diagnose.rules.captures import Value
+from diagnose.rules.collectives import absent_ranks, busy_elsewhere, describe_ranks
 from diagnose.rules.culprits import find_culprits
 from diagnose.rules.findings import iso, line_evidence
 from diagnose.rules.judge import Judge, Judgement
+from diagnose.rules.others import cancelled_by_owner, foreign_memory
 from diagnose.rules.policy import Situation, recover
+from diagnose.rules.repeats import Earlier, Repeats, Unit, days_remembered, look_back, unit_of
 from diagnose.rules.survival import failed_exits
+from diagnose.rules.words import words_of
 
 _CHAIN = 32
 _EVIDENCE = 8
-_UNKNOWN = re.compile(
-    r"(?:,?\s+(?:on|of|at|for|from|in|to|by|with|after|rank|ranks|host|GPU|device|pid|node|step))*\s*\(?\?[\w%]*\)?"
-)
 _WITHOUT_RULE = "python-traceback"
 
 
@@ -76,15 +76,15 @@ def decide(
     history: History,
 ) -> Verdict:
     """Judges every attempt and builds the verdict on the last."""
-    judge = Judge(rule_set)
+    ranks_known = max(inventory.world_size or 0, len(inventory.ranks_seen), len(timeline.ranks))
+    judge = Judge(rule_set, ranks_known)
     indexes = sorted(attempts) or [0]
     judged = {
         index: judge.judge(index, [f for f in findings if f.attempt == index], attempts.get(index, AttemptProgress()))
         for index in indexes
     }
     last = judged[indexes[-1]]
-    earlier = [judgement.root for index, judgement in judged.items() if index != last.attempt and judgement.root]
-    return _Builder(judge, rule_set, judged, last, earlier, excluded, timeline, inventory, history).build()
+    return _Builder(judge, rule_set, judged, last, excluded, timeline, inventory, history, ranks_known).build()
 
 
 class _Builder:
@@ -94,22 +94,22 @@ class _Builder:
         rule_set: RuleSet,
         judged: Mapping[int, Judgement],
         last: Judgement,
-        earlier: Sequence[Finding],
         excluded: Sequence[ExcludedFinding],
         timeline: Timeline,
         inventory: Inventory,
         history: History,
+        ranks_known: int,
     ) -> None:
         self._judge = judge
         self._rule_set = rule_set
         self._judged = judged
         self._last = last
-        self._earlier = list(earlier)
+        self._earlier = [one.root for one in judged.values() if one is not last and one.root is not None]
         self._excluded = excluded
         self._timeline = timeline
         self._inventory = inventory
         self._history = history
-        self._ranks_known = max(inventory.world_size or 0, len(inventory.ranks_seen), len(timeline.ranks))
+        self._ranks_known = ranks_known
 
     def build(self) -> Verdict:
         root = self._last.root
@@ -124,46 +124,51 @@ class _Builder:
         entry = self._rule_set.taxonomy.get(error_type)
         if entry is None or entry.symptom:
             return self._unnamed()
-        absent = absent_ranks(root, self._timeline, self._inventory, self._group(root)) if rule and rule.absent else ()
+        absent = self._absent(root)
         captures: dict[str, Value] = {**root.captures}
         if absent:
             captures["absent"] = absent
             root = replace(root, captures=captures)
-        shape = attribute(root, rule, entry, last.same_kind, self._earlier, last.progress, self._ranks_known)
-        culprits = self._culprits(root, absent)
-        situation = self._situation(
-            root, error_type, shape.name, culprits, absent, all_ranks=shape.all_ranks, same_unit=shape.same_unit
+        culprits = self._culprits(last, root, absent)
+        repeats = self._look_back(root, culprits, rule)
+        foreign = foreign_memory(root, rule, self._own_pid)
+        busy = busy_elsewhere(root, self._missed(absent, culprits), last.progress, self._timeline)
+        shape = Shape(last.same_kind, self._earlier, repeats, last.progress, self._ranks_known, foreign, busy)
+        blame = attribute(root, rule, entry, shape)
+        situation = self._situation(root, error_type, blame.name, culprits)
+        situation = replace(
+            situation,
+            repeats=repeats,
+            all_ranks=blame.all_ranks,
+            foreign=foreign is not None,
+            by_owner=error_type == "JobCancelled" and (situation.tagged("by-hand") or cancelled_by_owner(root)),
         )
-        hint = _clean(fill(rule.verdict.hint, captures)) if rule else _hint(root)
-        checks = tuple(_clean(fill(check, captures)) for check in rule.verdict.checks) if rule else ()
+        words = words_of(root, rule, captures)
         alternatives = self._alternatives(root, absent)
-        reasons = list(shape.reasons)
+        reasons = list(blame.reasons)
         if absent:
             reasons.append(f"{describe_ranks(absent)} did not report the time-out, though their logs were read")
-        reasons.extend(last.notes)
-        summary = _clean(fill(rule.verdict.cause, captures)) if rule else _summary(root)
+        reasons.extend(note for note in last.notes if note not in last.graph.notes)
         return Verdict(
             status="failed",
             error_type=error_type,
             category=entry.category,
-            attribution=shape.name,
+            attribution=blame.name,
             sureness=self._sureness(root, bool(alternatives)),
-            root_cause=RootCause(summary, self._evidence(root), tuple(reasons)),
+            root_cause=RootCause(words.cause, self._evidence(root), tuple(reasons)),
             alternatives=alternatives,
             chain=self._chain(root),
             culprits=culprits,
-            recovery=recover(self._rule_set.policy, situation, hint, checks),
+            recovery=recover(self._rule_set.policy, situation, words.hint, words.checks),
             progress=self._progress(),
             attempts=self._attempts(error_type),
             rule=root.rule or _WITHOUT_RULE,
-            explanation=self._explanation(shape.reasons),
+            explanation=self._explanation(blame.reasons),
         )
 
     def _unnamed(self) -> Verdict:
         last = self._last
-        situation = self._situation(
-            None, None, "unknown" if last.status == "failed" else None, (), (), all_ranks=False, same_unit=False
-        )
+        situation = self._situation(None, None, "unknown" if last.status == "failed" else None, ())
         root_cause = None
         hint = ""
         if last.status == "failed":
@@ -196,10 +201,53 @@ class _Builder:
         value = root.captures.get(rule.absent.group)
         return str(value) if value is not None else None
 
-    def _culprits(self, root: Finding, absent: Sequence[int]) -> tuple[Culprit, ...]:
+    def _absent(self, root: Finding) -> tuple[int, ...]:
+        rule = self._judge.rule(root)
+        if rule is None or rule.absent is None:
+            return ()
+        return absent_ranks(root, self._timeline, self._inventory, self._group(root))
+
+    def _missed(self, absent: Sequence[int], culprits: Sequence[Culprit]) -> tuple[int, ...]:
+        """The ranks that the others waited for: found absent, or named by those who waited."""
+        return tuple(absent) or tuple(int(c.id) for c in culprits if c.kind == "rank" and c.id.isdigit())
+
+    def _own_pid(self, pid: int) -> bool:
+        return self._inventory.for_pid(None, pid) is not None
+
+    def _unit(self, root: Finding, culprits: Sequence[Culprit]) -> Unit:
+        """What a root is about; of ranks that were missed, their hosts."""
+        unit = unit_of(root, culprits)
+        if root.family != "comm":
+            return unit
+        ranks = (int(culprit.id) for culprit in culprits if culprit.kind == "rank" and culprit.id.isdigit())
+        hosts = {host for rank in ranks if (host := self._inventory.host_of_rank(rank))}
+        return Unit(hosts=frozenset(hosts) or frozenset(c.id for c in culprits if c.kind == "host"))
+
+    def _look_back(self, root: Finding, culprits: Sequence[Culprit], rule: DiagnosisRule | None) -> Repeats:
+        earlier = [
+            Earlier(one.root, self._unit(one.root, self._culprits(one, one.root, self._absent(one.root))), one.progress)
+            for one in self._judged.values()
+            if one is not self._last and one.root is not None
+        ]
+        excluded = (*self._last.excluded, *self._excluded)
+        unit, progress = self._unit(root, culprits), self._last.progress
+        same_kind = self._last.same_kind
+        canonical = self._inventory.canonical_host
+        return look_back(root, unit, progress, earlier, excluded, self._witnesses(root), same_kind, rule, canonical)
+
+    def _witnesses(self, root: Finding) -> list[Finding]:
+        """What tells of the same event on a device: explained by the root, and of its very type."""
+        explained = self._last.graph.explained
+        return [
+            finding
+            for finding in self._last.findings
+            if finding.error_type == root.error_type and finding.gpus and root.id in explained.get(finding.id, ())
+        ]
+
+    def _culprits(self, judgement: Judgement, root: Finding, absent: Sequence[int]) -> tuple[Culprit, ...]:
         rule = self._judge.rule(root)
         found: dict[tuple[str, str], Culprit] = {}
-        same = [root, *[f for f in self._last.same_kind if f.id != root.id and f.rule == root.rule]]
+        same = [root, *[f for f in judgement.same_kind if f.id != root.id and f.rule == root.rule]]
         if len(same) > 8 or any(f.role == "symptom" for f in same):
             same = [root]
         for finding in same:
@@ -213,10 +261,10 @@ class _Builder:
                 found.setdefault((culprit.kind, culprit.id), culprit)
         # The rank whose device died is known from what the device's fault explains.
         if root.family == "hardware":
-            for finding in self._last.findings:
+            for finding in judgement.findings:
                 if (
                     finding.family == "cuda"
-                    and root.id in self._last.graph.explained.get(finding.id, ())
+                    and root.id in judgement.graph.explained.get(finding.id, ())
                     and len(finding.ranks) == 1
                 ):
                     if root.gpus and finding.gpus and not root.gpus & finding.gpus:
@@ -234,45 +282,48 @@ class _Builder:
                         )
         return tuple(found.values())
 
+    def _hosts_at_fault(self, root: Finding | None, culprits: Sequence[Culprit]) -> list[str]:
+        """The hosts that an action may be about; of a collective those that were missed, never those that waited."""
+        if root is None:
+            return []
+        if root.family == "comm":
+            return sorted(self._unit(root, culprits).hosts)
+        hosts = [culprit.id for culprit in culprits if culprit.kind == "host"]
+        return hosts or sorted(root.hosts) or sorted({host for f in self._witnesses(root) for host in f.hosts})
+
     def _situation(
         self,
         root: Finding | None,
         error_type: str | None,
         attribution: AttributionName | None,
         culprits: Sequence[Culprit],
-        absent: Sequence[int],
-        *,
-        all_ranks: bool,
-        same_unit: bool,
     ) -> Situation:
-        hosts = [culprit.id for culprit in culprits if culprit.kind == "host"]
-        if not hosts and root is not None:
-            hosts = sorted(root.hosts)
-        named = {name for rank in absent if (name := self._inventory.host_of_rank(rank))}
-        hosts = hosts or sorted(named)
+        hosts = self._hosts_at_fault(root, culprits)
         unit = hosts[0] if len(hosts) == 1 else None
         gpu = next((culprit.id for culprit in culprits if culprit.kind == "gpu"), None)
-        repeats = self._history.unit_failures(host=unit, gpu=gpu, error_type=error_type or "", days=30) if unit else 0
+        repeats = (
+            self._history.unit_failures(host=unit, gpu=gpu, error_type=error_type, days=days_remembered(error_type))
+            if unit and error_type
+            else 0
+        )
         again = (
             self._history.workload_repeats(error_type=error_type, step=self._last.progress.last_step)
             if error_type
             else 0
         )
         return Situation(
-            self._last.status,
-            error_type,
-            attribution,
-            root,
-            self._judge.rule(root),
-            self._last.progress,
-            self._earlier,
-            culprits,
-            all_ranks,
-            same_unit,
-            absent,
-            repeats,
-            again,
-            hosts,
+            status=self._last.status,
+            error_type=error_type,
+            attribution=attribution,
+            root=root,
+            rule=self._judge.rule(root),
+            progress=self._last.progress,
+            culprits=culprits,
+            hosts=hosts,
+            struck=frozenset(host for finding in self._last.same_kind for host in finding.hosts),
+            job_hosts=len(self._inventory.hosts),
+            unit_repeats=repeats,
+            workload_repeats=again,
         )
 
     def _sureness(self, root: Finding, rivals: bool) -> Sureness:
@@ -439,37 +490,6 @@ class _Builder:
         return "The exit status of the job or the scheduler's record would decide."
 
 
-def _summary(root: Finding) -> str:
-    if root.error_type == "CollectiveMismatch" and root.rule is None and "seq" in root.captures:
-        return f"Ranks issued different collectives: {root.captures['message']}"
-    exception = str(root.captures.get("exception", root.error_type)).rpartition(".")[2]
-    message = str(root.captures.get("message", "")).split("\n", 1)[0].strip()
-    where = root.captures.get("file")
-    text = f"{exception}: {message}" if message else exception
-    if isinstance(where, str):
-        text += f", raised at {where}"
-    if 0 < len(root.ranks) <= 64:
-        text += f" on {describe_ranks(sorted(root.ranks))}"
-    elif root.ranks:
-        text += f" on {len(root.ranks)} ranks"
-    return text
-
-
-def _hint(root: Finding) -> str:
-    if root.error_type == "CollectiveMismatch":
-        return "Make every rank take the same branch: a choice that changes the next collective must itself be shared."
-    where = root.captures.get("file")
-    at = f" at {where}" if isinstance(where, str) else ""
-    return f"Look at the {root.error_type}{at}; as long as it stands, a restart fails again."
-
-
 def _place(finding: Finding) -> str:
     evidence = finding.evidence[0] if finding.evidence else None
     return f"{evidence.source}:{evidence.line}" if evidence else finding.id
-
-
-def _clean(text: str) -> str:
-    """A filled sentence without the words around what is not known."""
-    if "?" not in text:
-        return text
-    return re.sub(r"\s{2,}", " ", _UNKNOWN.sub("", text)).strip()
