@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -49,3 +50,64 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert load_bundled() == slim(rule_set)
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     assert load_bundled() == slim(rule_set)
+
+
+def _told_apart(path: Path) -> str:
+    """Makes the bundle one that can be told from the shipped rules; returns its text."""
+    data = json.loads(path.read_text())
+    data[0] = "poisoned"
+    return json.dumps(data)
+
+
+def test_a_bundle_of_ones_own_is_believed(cache: Path, rule_set: RuleSet) -> None:
+    load_bundled()
+    path = next(cache.iterdir())
+    path.write_text(_told_apart(path))
+    assert load_bundled().version == "poisoned"
+
+
+@pytest.mark.parametrize("how", ["file others write", "folder others write", "foreign file", "link", "pipe", "endless"])
+def test_a_bundle_that_others_could_have_written_is_not_believed(
+    cache: Path, tmp_path: Path, rule_set: RuleSet, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_bundled()
+    path = next(cache.iterdir())
+    text = _told_apart(path)
+    path.write_text(text)
+    if how == "file others write":
+        path.chmod(0o666)
+    elif how == "folder others write":
+        cache.chmod(0o777)
+    elif how == "foreign file":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        path.unlink()
+        if how == "pipe":
+            os.mkfifo(path)
+        else:
+            (tmp_path / "elsewhere").write_text(text)
+            path.symlink_to("/dev/zero" if how == "endless" else tmp_path / "elsewhere")
+    assert load_bundled() == slim(rule_set)
+
+
+def test_a_cache_that_is_a_link_is_left_alone(cache: Path, tmp_path: Path, rule_set: RuleSet) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for number in range(20):
+        (other / f"rules-{number}").write_text("")
+    cache.symlink_to(other)
+    assert load_bundled() == slim(rule_set)
+    assert len(list(other.iterdir())) == 20
+
+
+def test_old_bundles_and_leftovers_go(cache: Path, rule_set: RuleSet) -> None:
+    cache.mkdir(mode=0o700)
+    for number in range(20):
+        (cache / f"rules-{number:032x}.json").write_text("")
+    (cache / "rules-left.part").write_text("")
+    os.utime(cache / "rules-left.part", (0, 0))
+    (cache / "rules-mine.txt").write_text("")
+    load_bundled()
+    assert len(list(cache.glob("*.json"))) == 8
+    assert not list(cache.glob("*.part"))
+    assert (cache / "rules-mine.txt").exists()

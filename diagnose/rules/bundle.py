@@ -2,7 +2,8 @@
 
 In: rule directories. Out: the same `RuleSet` that `load_rules` gives, without examples and prose, which only authors
 need. The bundle lies in the user's cache directory under a digest of the rule files' names, sizes and times and of this
-code's version: a stale or foreign one is simply another file. A cache that cannot be read or written costs time only.
+code's version: a stale one is simply another file. A cache that cannot be read or written costs time only, and so does
+one that others could have written: whoever writes the bundle decides every verdict.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import stat
+import time
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +27,8 @@ from diagnose.rules.tree import shipped_rules
 
 _FORMAT = "3"
 _MAX_BYTES = 64 * 1024 * 1024
+_UNFINISHED = ".part"
+_BUNDLE = re.compile(r"rules-(?:[0-9a-f]{32}\.json|\w+\.part)")
 
 
 def load_bundled(dirs: Sequence[str] = ()) -> RuleSet:
@@ -33,15 +39,30 @@ def load_bundled(dirs: Sequence[str] = ()) -> RuleSet:
     path = _path((shipped_rules(), *dirs))
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            if os.path.getsize(path) <= _MAX_BYTES:
-                with open(path, encoding="utf-8") as file:
-                    return cast("RuleSet", _built(RuleSet)(json.load(file)))
+            return cast("RuleSet", _built(RuleSet)(json.loads(_read(path))))
     from diagnose.rules.load import load_rules  # with it YAML, which a run with a bundle does without
 
     rule_set = slim(load_rules(dirs))
     if path is not None:
         _write(path, json.dumps(_plain(rule_set), separators=(",", ":")))
     return rule_set
+
+
+def _read(path: str) -> bytes:
+    """The bundle's bytes; raises `OSError` where it is none of this user's own, or not a plain file."""
+    if not _own(os.lstat(os.path.dirname(path)), stat.S_IFDIR):
+        raise PermissionError(path)
+    # What lies there may be a pipe or a device: opening it must not wait, reading it must end.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        found = os.fstat(file.fileno())
+        if not _own(found, stat.S_IFREG) or found.st_size > _MAX_BYTES:
+            raise PermissionError(path)
+        return file.read(_MAX_BYTES)
+
+
+def _own(found: os.stat_result, kind: int) -> bool:
+    """Whether this is of the kind, this user's, and nobody else's to write."""
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def slim(rule_set: RuleSet) -> RuleSet:
@@ -69,8 +90,8 @@ def _path(roots: Sequence[str]) -> str | None:
             digest.update(str(os.stat(module).st_mtime_ns).encode())
     for root in roots:
         digest.update(b"\0" + os.fsencode(os.path.abspath(root)))
-        for name, size, time in _listing(root):
-            digest.update(f"{name}\0{size}\0{time}\n".encode("utf-8", "surrogateescape"))
+        for name, size, changed in _listing(root):
+            digest.update(f"{name}\0{size}\0{changed}\n".encode("utf-8", "surrogateescape"))
     return os.path.join(home, "gpu-job-diagnose", f"rules-{digest.hexdigest()[:32]}.json")
 
 
@@ -97,8 +118,9 @@ def _listing(root: str) -> list[tuple[str, int, int]]:
                         waiting.append(entry.path)
                     else:
                         with contextlib.suppress(OSError):
-                            stat = entry.stat()
-                            found.append((entry.path, stat.st_size, stat.st_mtime_ns))
+                            status = entry.stat()
+                            # The time of the last change of any kind too: tools that copy set the other one back.
+                            found.append((entry.path, status.st_size, max(status.st_mtime_ns, status.st_ctime_ns)))
         except OSError:
             continue
     return sorted(found)
@@ -112,7 +134,11 @@ def _write(path: str, text: str) -> None:
     temporary = ""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+        if not _own(os.lstat(folder), stat.S_IFDIR):
+            return
+        with tempfile.NamedTemporaryFile(
+            "w", dir=folder, prefix="rules-", suffix=_UNFINISHED, delete=False, encoding="utf-8"
+        ) as file:
             temporary = file.name
             file.write(text)
         os.replace(temporary, path)
@@ -124,11 +150,21 @@ def _write(path: str, text: str) -> None:
 
 
 def _forget_others(folder: str, keep: str) -> None:
-    """Keeps the few newest bundles."""
-    names = [name for name in os.listdir(folder) if name.startswith("rules-") and name != keep]
-    names.sort(key=lambda name: os.path.getmtime(os.path.join(folder, name)))
-    for name in names[:-7]:
-        os.unlink(os.path.join(folder, name))
+    """Keeps the few newest bundles; what a killed process has left half written goes after an hour."""
+    bundles: list[tuple[float, str]] = []
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name == keep or not _BUNDLE.fullmatch(name):
+            continue
+        with contextlib.suppress(OSError):  # another process may do the same
+            changed = os.path.getmtime(path)
+            if not name.endswith(_UNFINISHED):
+                bundles.append((changed, path))
+            elif changed < time.time() - 3600:
+                os.unlink(path)
+    for _, path in sorted(bundles)[:-7]:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _plain(value: object) -> Any:
