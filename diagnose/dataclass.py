@@ -1,7 +1,7 @@
 """`dataclass`, `field`, `fields`, `is_dataclass` and `replace` as in the standard library, at a tenth of the cost.
 
 The standard ones write six methods per class as source text and compile them at every start, which took a third of a
-small run. Here a class gets small functions, and its `__init__` is compiled when its first instance is built. In:
+small run. Here a class gets small functions, and its `__init__` is compiled once there are several instances. In:
 classes with annotated fields. Out: slotted classes, which the standard `fields`, `replace` and `asdict` take as well.
 Type checkers are shown the standard functions; of their options only those that are used here exist at run time.
 """
@@ -16,6 +16,7 @@ __all__ = ["dataclass", "field", "fields", "is_dataclass", "replace"]
 
 _MISSING: Any = object()
 _FIELDS = "__light_fields__"
+_UNCOMPILED = 3  # instances; most classes have no more in a run
 
 
 class _Field:
@@ -78,10 +79,14 @@ def _built(given: type, **methods: Any) -> type:
     names = tuple(each.name for each in described)
     values: Callable[[Any], Any] = attrgetter(*names)
 
+    left = _UNCOMPILED
+
     def first(self: Any, *given_values: Any, **named: Any) -> None:
-        init = _init(made, described)
-        made.__init__ = init  # type: ignore[misc]  # takes the place of this one
-        init(self, *given_values, **named)
+        nonlocal left
+        left -= 1
+        if left < 0 or not _fill(self, described, given_values, named):
+            init = made.__init__ = _init(made, described)  # type: ignore[misc]  # takes the place of this one
+            init(self, *given_values, **named)
 
     def same(self: Any, other: object) -> bool:
         return values(self) == values(other) if type(self) is type(other) else NotImplemented
@@ -105,6 +110,24 @@ def _built(given: type, **methods: Any) -> type:
     }
     made = type(given.__name__, given.__bases__, methods | body)
     return made
+
+
+def _fill(instance: Any, described: list[_Field], given: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Sets the fields one by one; says no where the arguments do not fit, and leaves it to `__init__` to say why."""
+    left = dict(named)
+    for number, each in enumerate(described):
+        if number < len(given):
+            value = given[number]
+        elif each.name in left:
+            value = left.pop(each.name)
+        elif each.default_factory is not _MISSING:
+            value = each.default_factory()
+        elif each.default is not _MISSING:
+            value = each.default
+        else:
+            return False
+        object.__setattr__(instance, each.name, value)
+    return not left and len(given) <= len(described)
 
 
 def _init(made: Any, described: list[_Field]) -> Callable[..., None]:
