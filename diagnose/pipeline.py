@@ -301,7 +301,7 @@ class _SourceReader:
         if event is not None:
             run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
         run.timeline.observe(line, self._attempt)
-        run.inventory.observe(line)
+        run.inventory.observe(line, self._attempt)
         run.jobs.observe(line)
         if self._kernel and line.host:
             self.kernel_hosts.add(line.host)
@@ -348,6 +348,7 @@ class _SourceReader:
             self._run.timeline.add(event)
         number = record.first.number
         attempt = next((attempt for start, attempt in reversed(self._starts) if start <= number), 0)
+        self._run.inventory.whereabouts.learn(record, attempt)
         self._matcher.record(record, attempt)
 
 

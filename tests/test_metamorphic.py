@@ -329,10 +329,7 @@ CUT = [incident for incident in ALL if one_log(incident)]
 
 
 PARTS = (0.3, 0.6, 0.8, 0.9, 0.97)
-ONE_REPORT = "the only rank whose report is left is named, though it may be one of many"
 LOST = {
-    **{("collective-mismatch-vlm", part): ONE_REPORT for part in (0.8, 0.9, 0.97)},
-    ("cuda-oom-first-step", 0.6): ONE_REPORT,
     ("nccl-wrong-interface", 0.3): "one host of several that all report the same is named, and not always the same",
 }
 

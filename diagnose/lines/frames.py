@@ -1,6 +1,7 @@
 """Frames of Python tracebacks: reading one, and telling the user's code from libraries.
 
-In: file names and lines of tracebacks. Out: `Frame`, and the innermost frame of the user's own code.
+In: file names and lines of tracebacks. Out: `Frame`, the innermost frame of the user's own code, and the library's
+frame that raised.
 """
 
 from __future__ import annotations
@@ -18,8 +19,16 @@ _LIBRARY = Lazy(
     r"(?:^|/)(?:site-packages|dist-packages|lib(?:64)?/python\d[^/]{0,16}|lib/python|python\d\.\d{1,2}/lib|lib/site-packages)/"
     r"|(?:^|/)(?:pytorch/torch|torch/_\w{1,40}|torch/(?:nn|distributed|utils|autograd|optim|cuda|multiprocessing|amp)"
     r"|(?:DeepSpeed/)?deepspeed/(?:runtime|launcher|ops|utils|comm|inference)|ray/_private|ray/_raylet|importlib)(?:/|\.py)"
+    r"|(?:^|/)(?:transformers/src/transformers|accelerate/src/accelerate|diffusers/src/diffusers|peft/src/peft"
+    r"|datasets/src/datasets|huggingface_hub/src/huggingface_hub|vllm/vllm|pytorch-lightning/src)/"
+    r"|(?:^|/)torchinductor_[^/]{1,64}/|(?:^|/)torch_extensions/"
     r"|^<|^\w{1,40}\.pyx$|^python/ray/|\.pyx$"
 )
+
+# What decorators call the function that they put in place of the decorated one.
+_HANDED_ON = frozenset({"wrapper", "wrapped", "inner", "inner_wrapper", "decorated", "decorate_context", "_wrapper"})
+# Raised in there, an error says what the caller did, whatever the caller.
+_PLATFORM = frozenset({"torch", "torch_npu", "functorch", "numpy", "_distutils_hack"})
 
 
 def make_frame(file: str, line: str | None, function: str | None) -> Frame:
@@ -50,9 +59,30 @@ def innermost_user_frame(exception: RaisedException) -> Frame | None:
 
 
 def culprit_file(record: Record) -> str | None:
-    """`file:line` of the innermost user frame of the first raised exception that has one."""
+    """`file:line` of the innermost user frame of the first raised exception that has one.
+
+    A decorator's frame only hands the call on: the frame that made the call is the one to look at.
+    """
     for exception in record.exceptions:
-        frame = innermost_user_frame(exception)
-        if frame is not None:
-            return frame.file if frame.line is None else f"{frame.file}:{frame.line}"
+        own = [frame for frame in exception.frames if frame.user]
+        if own:
+            return _place(next((frame for frame in reversed(own) if frame.function not in _HANDED_ON), own[-1]))
     return None
+
+
+def library_file(record: Record) -> str | None:
+    """`file:line` of the installed package's frame nearest to the raise, Python itself and torch apart."""
+    for exception in record.exceptions:
+        if exception.frames:
+            frame = next((frame for frame in reversed(exception.frames) if _of_package(frame)), None)
+            return _place(frame) if frame is not None else None
+    return None
+
+
+def _of_package(frame: Frame) -> bool:
+    head, found, rest = frame.file.replace("\\", "/").rpartition("-packages/")
+    return bool(found) and head.endswith(("site", "dist")) and rest.partition("/")[0] not in _PLATFORM
+
+
+def _place(frame: Frame) -> str:
+    return frame.file if frame.line is None else f"{frame.file}:{frame.line}"

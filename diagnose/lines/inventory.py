@@ -16,6 +16,7 @@ from diagnose.lines.hosts import MAX_HOSTS, Hosts
 from diagnose.lines.unit_facts import MAX_RANK, OPENERS, FactReader
 from diagnose.lines.unit_store import GIVEN, GUESS, MAX_UNITS, STRONG, WEAK, UnitStore
 from diagnose.lines.units import is_pci, normalise_pci
+from diagnose.lines.whereabouts import LITERALS, Whereabouts
 from diagnose.models import Line, LogSource, Unit
 
 NameKind = Literal["host", "gpu", "rank", "nic"]
@@ -42,6 +43,7 @@ class Inventory:
         self._per_host: int | None = None
         self._spread = "block"
         self._settled = True
+        self.whereabouts = Whereabouts()
 
     # What goes in.
 
@@ -53,8 +55,12 @@ class Inventory:
             fact = Unit(rank=source.rank, local_rank=source.local_rank, host=source.host)
             self.unit(fact, STRONG)
 
-    def observe(self, line: Line) -> None:
-        """Take what a line and its prefixes say; a line that says nothing new costs a look-up and a literal pass."""
+    def observe(self, line: Line, attempt: int = 0) -> None:
+        """Take what a line and its prefixes say; a line that says nothing new costs a look-up and a literal pass.
+
+        `attempt` counts within the line's source.
+        """
+        self.whereabouts.observe(line, attempt)
         if line.rank is not None or line.host is not None:
             key = (line.rank, line.local_rank, line.host, line.pid)
             if key not in self._seen:
@@ -120,10 +126,15 @@ class Inventory:
         """The global rank of a host's local rank."""
         self._settle()
         unit = self._store.find("local", self._hosts.canonical(host), local_rank)
-        return unit.rank if unit is not None else None
+        return unit.rank if unit is not None and unit.rank is not None and not self.guessed(unit.rank) else None
 
     def host_of_rank(self, rank: int) -> str | None:
-        """The host a global rank runs on."""
+        """The host a global rank runs on, where something states it: nobody is blamed for a guess."""
+        unit = self.for_rank(rank)
+        return unit.host if unit is not None and not self.guessed(rank) else None
+
+    def probable_host(self, rank: int) -> str | None:
+        """The host a global rank runs on, as the order of the hosts has it; only where nothing states another."""
         unit = self.for_rank(rank)
         return unit.host if unit is not None else None
 
@@ -144,7 +155,10 @@ class Inventory:
             unit = self.for_rank(int(id)) if id.isascii() and id.isdigit() and len(id) <= 9 else None
         else:
             unit = self._gpu(id)
-        return tuple(name for name in _unit_names(unit, kind) if name != id) if unit is not None else ()
+        if unit is None:
+            return ()
+        guess = unit.rank is not None and self.guessed(unit.rank)
+        return tuple(name for name in _unit_names(unit, kind, guess=guess) if name != id)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -321,16 +335,18 @@ class Inventory:
         return tuple(sorted((known | {short} if known else known) - {device}))
 
 
-def _unit_names(unit: Unit, kind: NameKind) -> list[str]:
-    """How else a rank or a GPU is called, best first."""
+def _unit_names(unit: Unit, kind: NameKind, *, guess: bool) -> list[str]:
+    """How else a rank or a GPU is called, best first; a place that is only guessed says so."""
     names: list[str] = []
     host = unit.host
     if kind == "rank":
         names += [f"rank {unit.rank}"]
-        if host is not None:
+        if host is not None and guess:
+            names += [f"probably on {host}"]
+        elif host is not None:
             names += [f"{host} local rank {unit.local_rank}"] if unit.local_rank is not None else [host]
     if unit.gpu is not None:
-        names.append(f"{host} GPU {unit.gpu}" if host is not None else f"GPU {unit.gpu}")
+        names.append(f"{host} GPU {unit.gpu}" if host is not None and not guess else f"GPU {unit.gpu}")
     names += [name for name in (unit.pci, unit.uuid, unit.serial) if name is not None]
     if kind == "gpu" and unit.rank is not None:
         names.append(f"rank {unit.rank}")
@@ -348,4 +364,4 @@ _NARROWER = (" nranks ", " nRanks ", "Bootstrap : Using", "NET/IB : Using", "--n
 def inventory_literals() -> tuple[str, ...]:
     """Literals of lines that state units, for the guard: those that no healthy step line holds."""
     openers = (literal for literal in OPENERS if len(literal) >= 5 and literal not in _ROUTINE)
-    return (*openers, *_NARROWER)
+    return (*openers, *_NARROWER, *LITERALS)

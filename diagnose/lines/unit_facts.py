@@ -37,6 +37,7 @@ OPENERS = {
 }  # fmt: skip
 
 _NCCL = Lazy(r"(?P<host>[A-Za-z0-9][\w.\-]*):(?P<pid>\d{1,9}):\d{1,9} \[(?P<dev>\d{1,3})\] ")
+_ACTOR = Lazy(r"\W{0,12}(?:\[\d{1,3}m)?\([\w.<>:-]{1,80} pid=(?P<pid>\d{1,9}), ip=(?P<ip>\d{1,3}(?:\.\d{1,3}){3})\)")
 _COMM = Lazy(
     r"\bcomm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) n[rR]anks (?P<nranks>\d{1,7})"
     r"(?: nNodes \d{1,6} localRanks \d{1,4}"
@@ -188,6 +189,8 @@ class FactReader:
         if head is None:
             return
         host, pid = head["host"], int(head["pid"])
+        if (actor := _ACTOR.match(text)) is not None and int(actor["pid"]) == pid:
+            self._facts.same_host(host, actor["ip"])  # Ray names the machine by its address, NCCL by its name
         if (comm := _COMM.search(text, head.end())) is not None:
             local, nvml = comm["local"], comm["nvml"] or comm["cuda"]
             bus = comm["bus"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from diagnose.dataclass import dataclass, field
-from diagnose.models.flow import SourceKind
+from diagnose.models.flow import SourceKind, Unit
 from diagnose.models.rule import AttributionName, CulpritKind, Role
 
 ReportStatus = Literal["failed", "no_failure", "inconclusive"]
@@ -47,7 +47,8 @@ class Finding:
     `first` and `last` are seconds since the epoch; `streams` gives the first and last line number within each stream
     that said it, `spans` the same by source name. `sources` are the kinds of source that said it: two kinds are
     independent witnesses. `by_rank` keeps what each rank's first line captured. `place` tells apart what one rule saw
-    at different places. `traceback` marks what ended in a Python traceback: a process's last words.
+    at different places. `traceback` marks what ended in a Python traceback: a process's last words. `presumed` is where
+    it probably happened, when no line of it says so and its log speaks of one process or host only.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Finding:
     traceback: bool = False
     survivable: bool = False
     shadow: bool = False
+    presumed: Unit = Unit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,16 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """What to blame, under the name the inputs use, with every other name they give it."""
+    """What to blame, under the name the inputs use, with every other name they give it.
+
+    `presumed` marks a host that no line of the finding names: it is worth a look, and no more.
+    """
 
     kind: CulpritKind
     id: str
     why: str
     names: tuple[str, ...] = ()
+    presumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress, Timeline
 from diagnose.models import Evidence, Finding, RuleSet
 from diagnose.patterns import Lazy
-from diagnose.rules.captures import CODE_PLACE, Value, ranges
+from diagnose.rules.captures import Value, ranges
 
 _WAITED = frozenset({"NCCLTimeoutError", "CollectiveHang"})
 _GLOBAL_GROUPS = frozenset({"", "0", "default_pg", "default"})
@@ -76,19 +76,6 @@ def odd_ranks(finding: Finding) -> tuple[int, ...]:
     usual, most = counts.most_common(1)[0]
     tie = list(counts.values()).count(most) > 1
     return tuple(sorted(rank for rank, call in calls.items() if tie or call != usual))
-
-
-def strays(finding: Finding, ranks_known: int) -> tuple[int, ...]:
-    """The few ranks that gave up waiting at another place in the code than the rest.
-
-    Only where every rank's place is known: of those that are missing, nobody knows where they are.
-    """
-    places = {rank: str(c[CODE_PLACE]) for rank, c in finding.by_rank.items() if CODE_PLACE in c}
-    if len(places) < max(3, ranks_known):
-        return ()
-    usual = Counter(places.values()).most_common(1)[0][0]
-    others = tuple(sorted(rank for rank, place in places.items() if place != usual))
-    return others if len(others) * 3 <= len(places) else ()
 
 
 def _group(captures: Mapping[str, Value]) -> str:

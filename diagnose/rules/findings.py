@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from diagnose.dataclass import dataclass
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind
+from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind, Unit
 from diagnose.models.rule import Role
 from diagnose.patterns import Lazy
-from diagnose.rules.aggregate import BY_UNIT, Group
-from diagnose.rules.captures import CODE_PLACE, LIBRARY_PLACE, Value
+from diagnose.rules.aggregate import BY_UNIT, OF_ONE_LINE, Group
+from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft
 
 BEFORE_JOB = 600.0  # seconds: a fault a little before the first line of a job may still be its cause
@@ -175,9 +175,9 @@ def _finding(
         spans[source] = (min(group.span[0], known_span[0]), max(group.span[1], known_span[1]))
     captures = dict(groups[0].captures)
     for group in groups[1:]:
-        for name in (CODE_PLACE, LIBRARY_PLACE):
-            if name in group.captures:
-                captures.setdefault(name, group.captures[name])
+        for key, value in group.captures.items():
+            if key not in OF_ONE_LINE:
+                captures.setdefault(key, value)
     if host:
         captures["host"] = host
     if gpu:
@@ -213,7 +213,19 @@ def _finding(
         traceback=any(group.traceback for group in groups),
         survivable=sighting.survivable,
         shadow=bool(sighting.rule and sighting.rule.status == "experimental"),
+        presumed=_presumed(groups, inventory),
     )
+
+
+def _presumed(groups: Sequence[Group], inventory: Inventory) -> Unit:
+    """Where it probably happened, by what its one log says of its processes and hosts."""
+    logs = {(group.sighting.line.source.name, group.sighting.attempt) for group in groups}
+    if len(logs) != 1 or groups[0].sighting.line.source.kind not in ("job", "launcher"):
+        return Unit()
+    source, attempt = logs.pop()
+    failed = inventory.whereabouts.failed(source, attempt, groups[0].sighting.error_type)
+    host = failed.host or inventory.whereabouts.host(source, attempt)
+    return Unit(rank=failed.rank, pid=failed.pid, host=inventory.canonical_host(host) if host else None)
 
 
 def _witness(group: Group) -> SourceKind:

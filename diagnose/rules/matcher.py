@@ -15,10 +15,10 @@ from typing import Protocol, cast
 import regex
 
 from diagnose.dataclass import dataclass, field
-from diagnose.lines.frames import culprit_file, innermost_user_frame
+from diagnose.lines.frames import culprit_file, innermost_user_frame, library_file
 from diagnose.models import DiagnosisRule, Line, LogSource, RaisedException, Record, RuleSet
 from diagnose.models.rule import Role
-from diagnose.rules.captures import RESERVED, Value, typed
+from diagnose.rules.captures import CODE_PLACE, LIBRARY_PLACE, RESERVED, Value, typed
 from diagnose.rules.gate import CompiledSignature, Gate
 from diagnose.rules.intrinsic import deciding_exception, error_type_of, role_of
 from diagnose.rules.sighting import EvidenceDraft, Sighting
@@ -192,6 +192,7 @@ class SourceMatcher:
         captures: dict[str, Value] = {"exception": exception.type, "message": exception.message[:_SHOWN_BYTES]}
         if where:
             captures["file"] = where
+        _add_places(captures, record)
         last = record.exceptions[-1]
         also = (record.lines[min(last.line_index, len(record.lines) - 1)],) if last is not exception else ()
         sighting = Sighting(
@@ -259,15 +260,32 @@ def _captures(rule: DiagnosisRule, match: regex.Match[str], line: Line, record: 
     for name, known in defaults:
         if known is not None and name in RESERVED:
             captures.setdefault(name, known)
+    if record.kind == "scheduler":
+        kind, _, name = record.fields.get("object", "").rpartition("/")
+        pod = record.fields.get("pod") or (name if kind.startswith("pod") else "")
+        node = record.fields.get("node") or (name if kind.startswith("node") else "")
+        if pod:
+            captures.setdefault("pod", pod.rpartition("/")[2])
+        if node:
+            captures.setdefault("host", node)
     if record.exceptions:
         exception = deciding_exception(record)
         where = culprit_file(record)
         if where:
             captures.setdefault("file", where)
+        _add_places(captures, record)
         if exception:
             captures.setdefault("exception", exception.type)
             captures.setdefault("message", exception.message[:_SHOWN_BYTES])
     return captures
+
+
+def _add_places(captures: dict[str, Value], record: Record) -> None:
+    """Where in the code it was raised, whatever a pattern of the rule calls `file`."""
+    if (place := culprit_file(record)) is not None:
+        captures[CODE_PLACE] = place
+    if (place := library_file(record)) is not None:
+        captures[LIBRARY_PLACE] = place
 
 
 def _without_general(matches: list[Match]) -> list[Match]:

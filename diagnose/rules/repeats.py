@@ -79,8 +79,10 @@ class Repeats:
 
 
 def unit_of(finding: Finding, culprits: Sequence[Culprit]) -> Unit:
-    """The unit of a finding; its named culprits say more than where it was seen."""
-    named = {kind: frozenset(c.id for c in culprits if c.kind == kind) for kind in ("host", "gpu", "nic")}
+    """The unit of a finding; its named culprits say more than where it was seen, and what is presumed says nothing."""
+    named = {
+        kind: frozenset(c.id for c in culprits if c.kind == kind and not c.presumed) for kind in ("host", "gpu", "nic")
+    }
     rank = next(iter(finding.ranks)) if len(finding.ranks) == 1 else None
     return Unit(
         hosts=named["host"] or finding.hosts,

@@ -259,6 +259,12 @@ class _Builder:
                 self._ranks_known,
             ):
                 found.setdefault((culprit.kind, culprit.id), culprit)
+        if not found and root.role == "cause":
+            # A record that names nobody (a job's state) is about what another rule saw of the same kind.
+            others = [f for f in judgement.same_kind if f.rule != root.rule and f.hosts]
+            for finding in others if len({f.hosts for f in others}) == 1 else ():
+                witness = find_culprits(finding, self._judge.rule(finding), self._inventory, (), self._ranks_known)
+                found.update({(culprit.kind, culprit.id): culprit for culprit in witness})
         # The rank whose device died is known from what the device's fault explains.
         if root.family == "hardware":
             for finding in judgement.findings:

@@ -5,19 +5,17 @@ In: rules. Out: problems `pattern`, `re2`, `empty-match`, `captures`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule
-from diagnose.rules.captures import RESERVED
+from diagnose.rules.captures import FIELD, RESERVED
 from diagnose.rules.lint.base import Check, Rule, place, signatures
 from diagnose.rules.lint.engines import compiled, re2_refuses
 from diagnose.rules.prove import unsafe_constructs
 
-_NAME = re.compile(r"\{(\w+)\}")
 # What the engine adds to the captures of a rule by itself.
-_GIVEN = frozenset({*RESERVED, "absent", "exception", "message", "file", "title", "table_action"})
+_GIVEN = frozenset({*RESERVED, "absent", "exception", "message", "file", "title", "table_action", "pod"})
 
 
 def patterns(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -114,5 +112,5 @@ def _references(rule: DiagnosisRule) -> Iterator[tuple[str, str]]:
     texts += [(f"verdict.culprit.{kind}", text) for kind, text in rule.verdict.culprit.items()]
     texts += [(f"verdict.checks[{index}]", text) for index, text in enumerate(rule.verdict.checks)]
     for where, text in texts:
-        for name in _NAME.findall(text):
-            yield where, name
+        for names in FIELD.findall(text):
+            yield from ((where, name) for name in names.split("|"))
