@@ -11,6 +11,7 @@ import lzma
 import os
 import re
 import socket
+import struct
 import sys
 import tarfile
 import threading
@@ -24,6 +25,7 @@ from backports import zstd
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.settings import Limits
 from diagnose.sources import collect
+from diagnose.sources.streams import Spool
 
 LIMITS = Limits()
 LOG = b"step 1 loss 2.0\nstep 2 loss 1.9\n"
@@ -527,6 +529,43 @@ def test_zip_bomb(monkeypatch):
 
 
 # Which kind, host, rank
+
+
+def test_zip_members_that_share_their_bytes_are_read_once():
+    data = zipped([("a.log", LOG)])
+    table = data.index(b"PK\x01\x02")
+    end = data.index(b"PK\x05\x06")
+    entry = data[table:end]
+    tail = bytearray(data[end:])
+    tail[8:12] = struct.pack("<HH", 50, 50)
+    tail[12:16] = struct.pack("<I", len(entry) * 50)
+    write("a.zip", data[:table] + entry * 50 + bytes(tail))
+    found = collect(["a.zip"], limits=LIMITS)
+    assert read(found) == {"a.zip!a.log": LOG}
+    assert "49" in found.not_read[0] or "46 more" in found.not_read[0]
+
+
+def test_packed_members_are_kept_packed(monkeypatch):
+    # Kept as they are they would not fit, and each be found again by expanding the archive from its start.
+    monkeypatch.setattr(Spool.__init__, "__defaults__", (LIMITS.block_bytes,))
+    members = [(f"rank{number}.log", LOG * 10_000) for number in range(20)]
+    write("a.tgz", gzip.compress(tar(members)))
+    found = collect(["a.tgz"], limits=LIMITS)
+    os.unlink("a.tgz")
+    assert read(found) == {f"a.tgz!{name}": data for name, data in members}
+
+
+def test_a_member_cut_off_behind_compression_gives_what_there_is():
+    write("a.tgz", gzip.compress(tar([("a.log", LOG * 10_000)])[:5000]))
+    good, error = until_error(collect(["a.tgz"], limits=LIMITS))
+    assert len(good) == 5000 - 512
+    assert "ends inside this member" in str(error)
+
+
+def test_expanding_ends_with_the_time():
+    write("a.gz", gzip.compress(LOG * 100_000))
+    with pytest.raises(SourceError, match="time limit"):
+        collect(["a.gz"], limits=replace(LIMITS, seconds=-1.0))
 
 
 def test_kind_by_content():

@@ -195,7 +195,7 @@ def _tar_content(counted: Counted, origin: Origin, start: int, size: int, name: 
 
         # Of a file cut off inside this member only a reading from front to back can say so in time.
         return Origin(lambda: _Whole(at(start, size), size, name), size, window if inside >= size else None)
-    stored = spool.store(_Content(counted, start + size, name), name)
+    stored = spool.store_packed(_Content(counted, start + size, name), name)
     if stored is not None:
         return stored
     return Origin(lambda: _Whole(Skipping(origin.open(), start, size), size, name), size)

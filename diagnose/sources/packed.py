@@ -124,12 +124,16 @@ def _fast_gzip() -> Decoder:
         return _Gzip()
 
 
-def _zstd() -> Decoder:
+def _zstd_module() -> Any:
     try:
         from compression import zstd  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         from backports import zstd
-    decoder: Decoder = zstd.ZstdDecompressor()
+    return zstd
+
+
+def _zstd() -> Decoder:
+    decoder: Decoder = _zstd_module().ZstdDecompressor()
     return decoder
 
 
@@ -270,3 +274,56 @@ class Decompressed:
         """Close the packed stream."""
         self._ended = True
         self._packed.close()
+
+
+class Packing:
+    """A stream, compressed as it is read. Where it breaks off, what stands before is whole and `error` says why."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._encoder = _zstd_module().ZstdCompressor(level=1)
+        self._ended = False
+        self.size = 0
+        self.error: SourceError | None = None
+
+    def read(self, size: int, /) -> bytes:
+        """Return some bytes; nothing at the end only."""
+        out = b""
+        while not out and not self._ended:
+            try:
+                data = self._stream.read(size)
+            except SourceError as error:
+                data, self.error = b"", error
+            self.size += len(data)
+            if data:
+                out = self._encoder.compress(data)
+            else:
+                self._ended = True
+                out = self._encoder.flush()
+        return out
+
+    def close(self) -> None:
+        """Close the stream behind."""
+        self._stream.close()
+
+
+class Unpacking:
+    """What `Packing` has made, as it was."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream, self._decoder = stream, _zstd()
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        while not self._decoder.eof:
+            data = self._stream.read(READ_BYTES) if self._decoder.needs_input else b""
+            out = self._decoder.decompress(data, size)
+            if out:
+                return out
+            if not data and self._decoder.needs_input:
+                break
+        return b""
+
+    def close(self) -> None:
+        """Close the stream behind."""
+        self._stream.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import time
 from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
@@ -17,7 +18,8 @@ from diagnose.errors import LimitExceeded, SourceError
 from diagnose.settings import Limits
 
 HEAD_BYTES = 64 * 1024
-# What lies behind compression is kept in an unnamed temporary file up to this size, and decompressed again beyond it.
+# What lies behind compression is kept in an unnamed temporary file up to this size, compressed, and beyond it is
+# found again by expanding its archive from the start.
 SPOOL_BYTES = 1024**3
 # Small files may expand by any factor: a page of zeros is no bomb.
 _RATIO_FROM = 64 * 1024**2
@@ -48,15 +50,18 @@ class Origin:
 
 
 class Budget:
-    """How many bytes decompression has made in this run; the same stream opened again counts once."""
+    """How many bytes decompression has made in this run, and until when it may; the same stream counts once."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self._deadline = time.monotonic() + limits.seconds
         self._used: dict[str, int] = {}
         self._total = 0
 
     def use(self, name: str, expanded: int, packed: int) -> None:
         """Record that `packed` bytes of `name` have become `expanded` bytes; raise `LimitExceeded` past a bound."""
+        if time.monotonic() > self._deadline:
+            raise LimitExceeded(f"{name}: the time limit of {self.limits.seconds:.0f} s was reached")
         more = max(0, expanded - self._used.get(name, 0))
         if expanded > _RATIO_FROM and expanded > packed * self.limits.expansion_ratio:
             raise LimitExceeded(
@@ -198,6 +203,22 @@ class Spool:
         except SourceError as error:
             return self._origin(start, self._end - start, name, error)
         return self._origin(start, self._end - start, name, None)
+
+    def store_packed(self, stream: ByteStream, name: str) -> Origin | None:
+        """The same, compressed where it lies: logs take a tenth of their room then, and the bound holds ten times more.
+
+        Such an origin can only be read from its start.
+        """
+        from diagnose.sources.packed import Packing, Unpacking
+
+        packing = Packing(stream)
+        stored = self.store(packing, name)
+        if stored is None:
+            return None
+        size, error = packing.size, packing.error
+        if error is not None:
+            return Origin(lambda: Broken(Unpacking(stored.open()), error), size)
+        return Origin(lambda: Unpacking(stored.open()), size)
 
     def _append(self, data: bytes) -> bool:
         import tempfile  # the shortest run does without it

@@ -44,6 +44,7 @@ def zip_members(origin: Origin, name: str, limits: Limits, budget: Budget) -> It
     except _ZIP_ERRORS as error:
         file.close()
         raise SourceError(f"{name}: the zip file is damaged ({error}); unpack what can be had of it") from error
+    shared = _sharing(infos)
     for count, info in enumerate(infos):
         if count >= limits.archive_members:
             raise LimitExceeded(f"{name}: more than {limits.archive_members} members; the rest was not read")
@@ -52,12 +53,26 @@ def zip_members(origin: Origin, name: str, limits: Limits, budget: Budget) -> It
         mode = info.external_attr >> 16
         if mode & 0o170000 not in (0, 0o100000):
             yield Member(info.filename, origin, "a link or device inside an archive, not followed")
+        elif id(info) in shared:
+            yield Member(info.filename, origin, "shares its bytes with another member, as archive bombs do")
         elif info.flag_bits & 1:
             yield Member(info.filename, origin, "encrypted; unpack it with its password")
         elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             yield Member(info.filename, origin, "packed with an unusual method; unpack it")
         else:
             yield Member(info.filename, _zip_content(archive, info, f"{name}!{info.filename}", budget))
+
+
+def _sharing(infos: list[zipfile.ZipInfo]) -> set[int]:
+    """The members that begin inside another one, by identity: a few bytes that expand as often as they are listed."""
+    shared: set[int] = set()
+    end = -1
+    for info in sorted(infos, key=lambda info: info.header_offset):
+        if info.header_offset < end:
+            shared.add(id(info))
+        # A member's own header has 30 bytes at least.
+        end = max(end, info.header_offset + 30 + info.compress_size)
+    return shared
 
 
 def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, budget: Budget) -> Origin:
