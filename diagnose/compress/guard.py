@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import cached_property
 
 from ahocorasick_rs import BytesAhoCorasick
 
@@ -30,9 +31,14 @@ class Guard:
         plain = [literal for literal in literals if not has_digits(literal)]
         masked = sorted({template(literal) for literal in literals if has_digits(literal)})
         self.longest = max(map(len, literals), default=0)
-        self._exact = BytesAhoCorasick(literals)
+        self._literals = literals
         self._plain = BytesAhoCorasick(plain)
         self._masked = BytesAhoCorasick(masked)
+
+    @cached_property
+    def _exact(self) -> BytesAhoCorasick:
+        """All literals; needed only where a template leaves the answer open."""
+        return BytesAhoCorasick(self._literals)
 
     def hits(self, line: bytes) -> bool:
         """Whether the raw line holds a keyword."""

@@ -186,7 +186,16 @@ def _built(hint: Any) -> Build:
     if is_dataclass(hint) and isinstance(hint, type):
         hints = typing.get_type_hints(hint)
         builds = [_built(hints[field.name]) for field in fields(hint)]
-        return lambda plain: hint(*[build(item) for build, item in zip(builds, plain, strict=True)])
+        deep = [(place, build) for place, build in enumerate(builds) if build is not _same]
+
+        def build_one(plain: list[Any]) -> Any:
+            if len(plain) != len(builds):
+                raise ValueError(f"{hint.__name__} has {len(builds)} fields")
+            for place, build in deep:
+                plain[place] = build(plain[place])
+            return hint(*plain)
+
+        return build_one
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is tuple:
         each = _built(arguments[0])

@@ -7,12 +7,15 @@ cost does not grow with the number of rules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import ahocorasick_rs
-import regex
 
 from diagnose.dataclass import dataclass
 from diagnose.models import DiagnosisRule, SourceKind
+
+if TYPE_CHECKING:
+    import regex
 
 
 @dataclass(slots=True)
@@ -29,6 +32,8 @@ class CompiledSignature:
     def pattern(self) -> regex.Pattern[str]:
         """The compiled pattern, with ASCII classes as the rule format promises."""
         if self._compiled is None:
+            import regex  # a healthy log may come to no pattern, and it takes as long as all of `sources`
+
             self._compiled = regex.compile(self.source_pattern, regex.ASCII)
         return self._compiled
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
-from typing import Protocol, cast
-
-import regex
+from typing import TYPE_CHECKING, Protocol, cast
 
 from diagnose.dataclass import dataclass, field
 from diagnose.lines.frames import culprit_file, innermost_user_frame, library_file
@@ -23,6 +21,9 @@ from diagnose.rules.gate import CompiledSignature, Gate
 from diagnose.rules.intrinsic import deciding_exception, error_type_of, role_of
 from diagnose.rules.sighting import EvidenceDraft, Sighting
 from diagnose.settings import Limits
+
+if TYPE_CHECKING:
+    import regex
 
 _MATCHES_PER_RECORD = 32
 _CONTEXT_LINES = 40
