@@ -352,6 +352,146 @@ REACHED = {
     "other": Run({"job.log": steps(1, 30) + ended(7)}, "restart"),
 }
 
+SHARED_CARD = "Process 71002 has 39.11 GiB memory in use. Including non-PyTorch memory, this process has 39.4 GiB"
+IN_CONTAINER = "Process 71002 has 78.50 GiB"
+BUSY = "[rank2]: 2026-03-02 09:00:31 INFO building sample index cache (this can take a while) ...\n"
+
+# What is close to a row's case and is another row's: (inputs, row).
+BESIDE = {
+    "cancelled by root": ({"slurm-61002.out": CANCELLED, "scheduler/sacct.txt": SACCT.format(by=0)}, "cancelled"),
+    "cancelled by another account": (
+        {"slurm-61002.out": CANCELLED, "scheduler/sacct.txt": SACCT.format(by=30999)},
+        "cancelled",
+    ),
+    "cancelled by an account, the owner's number not told": (
+        {
+            "slurm-61002.out": CANCELLED,
+            "scheduler/sacct.txt": "JobID|JobName|User|State|ExitCode\n61002|sft|ada|CANCELLED by 30122|0:0\n",
+        },
+        "cancelled-by-owner",
+    ),
+    "ended by the LSF administrator": (
+        {"job.log": steps(1, 30) + "TERM_ADMIN: job killed by root or LSF administrator.\n"},
+        "cancelled",
+    ),
+    "ended by bkill of the owner": (
+        {"job.log": steps(1, 30) + "TERM_OWNER: job killed by owner.\n"},
+        "cancelled-by-owner",
+    ),
+    "deleted with kubectl": (
+        {"job.log": steps(1, 30) + 'pytorchjob.kubeflow.org "sft-70b" deleted\n'},
+        "cancelled-by-owner",
+    ),
+    "interrupted by hand": ({"job.log": steps(1, 30) + raised("KeyboardInterrupt")}, "cancelled-by-owner"),
+    "a lost session": (
+        {
+            "job.log": steps(1, 30)
+            + "W0302 09:00:32.104000 8812 torch/distributed/elastic/agent/server/api.py:719] Received 1 death signal, "
+            "shutting down workers\n"
+        },
+        "cancelled",
+    ),
+    "no route once steps were made": (
+        {"job.log": steps(1, 30) + connect("gx-01", "192.168.40.9", "No route to host") + ended()},
+        "network",
+    ),
+    "refused before the first step, which may be a dead peer": (
+        {"job.log": connect("gx-01", "192.168.40.9", "Connection refused") + ended()},
+        "network",
+    ),
+    "two ranks of the job on one card": (
+        {"job.log": steps(1, 30) + out_of_memory(0, SHARED_CARD) + out_of_memory(1, SHARED_CARD)},
+        "memory",
+    ),
+    "its own process under the number outside its container": (
+        {"job.log": steps(1, 30) + out_of_memory(0, IN_CONTAINER)},
+        "memory",
+    ),
+    "an error of ECC a long time ago, on another GPU": (
+        {
+            "job.log": steps(1, 30),
+            "kernel/gx-01.log": xid(0, 95, "Uncontained ECC error.", gpu="0000:5e:00", day=1)
+            + xid(31, 95, "Uncontained ECC error."),
+        },
+        "ecc",
+    ),
+    "one GPU twice within one process": (
+        {
+            "job.log": steps(1, 30),
+            "kernel/gx-01.log": xid(31, 31, "Ch 00000008, MMU Fault") + xid(33, 31, "Ch 00000008, MMU Fault"),
+        },
+        "cuda-one-gpu",
+    ),
+    "a hang at another step": (
+        {
+            "job.log": restarts(
+                *[steps(1, last) + "".join(watchdog(rank, 700) for rank in range(4)) + ended() for last in (30, 44)]
+            )
+        },
+        "collective-first",
+    ),
+    "the missing rank was busy with something of its own": (
+        {"job.log": cluster() + steps(1, 30) + BUSY + "".join(watchdog(rank, 700) for rank in (0, 1, 3)) + ended()},
+        "fix-the-code",
+    ),
+    "the missing rank was saving, which storage may hold up": (
+        {
+            "job.log": cluster()
+            + steps(1, 30)
+            + BUSY.replace("building sample index cache", "saving a checkpoint")
+            + "".join(watchdog(rank, 700) for rank in (0, 1, 3))
+            + ended()
+        },
+        "collective-first",
+    ),
+    "all ranks wait, at different lines": (
+        {
+            "job.log": cluster(3, 3)
+            + steps(1, 30)
+            + "".join(
+                raised(
+                    "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation", rank=r, line=n
+                )
+                for r, n in ((0, 139), (1, 139), (2, 174))
+            ).replace("recv operation", "recv operation to complete")
+            + ended()
+        },
+        "fix-the-code",
+    ),
+    "an anomaly of one rank at the same step: the data": (
+        {
+            "job.log": restarts(
+                *[
+                    cluster() + steps(1, 30) + raised("RuntimeError: found NaN in local grad norm", rank=2) + ended()
+                    for _ in range(2)
+                ]
+            )
+        },
+        "anomaly-again",
+    ),
+    "a data-loader worker killed from outside": (
+        {"job.log": steps(1, 30) + raised("RuntimeError: DataLoader worker (pid 90122) is killed by signal: Killed.")},
+        "other",
+    ),
+    "shards and maps are no steps": (
+        {
+            "job.log": "Map (num_proc=16):  90%|#########  | 837000/930514 [35:00<03:37, 395.56 examples/s]\n"
+            "Loading checkpoint shards: 100%|##########| 4/4 [00:04<00:00,  1.04s/it]\n"
+            + connect("gx-01", "192.168.40.9", "No route to host")
+            + ended()
+        },
+        "wrong-set-up",
+    ),
+    "a service that one host of many talks to": (
+        {
+            "job.log": cluster()
+            + "[rank0]: wandb: Network error (ConnectTimeout), entering retry loop.\n"
+            + raised("wandb.errors.CommError: Run initialization has timed out after 90.0 sec.", rank=0)
+        },
+        "storage-service",
+    ),
+}
+
 
 def report_on(run: Run, folder, rule_set: RuleSet) -> Report:
     """The report on a run, its inputs written to files."""
@@ -373,3 +513,21 @@ def test_a_run_reaches_the_row(row: str, tmp_path, rule_set: RuleSet) -> None:
 
 def test_no_row_is_out_of_reach(rule_set: RuleSet) -> None:
     assert [row.id for row in rule_set.policy if row.id not in REACHED] == []
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_what_is_close_to_a_row_is_told_apart(case: str, tmp_path, rule_set: RuleSet) -> None:
+    inputs, row = BESIDE[case]
+    assert report_on(Run(inputs, ""), tmp_path, rule_set).recovery.policy == row
+
+
+def test_no_host_that_waited_is_inspected(tmp_path, rule_set: RuleSet) -> None:
+    report = report_on(REACHED["collective-same-missing-host"], tmp_path, rule_set)
+    assert [node.host for node in report.recovery.nodes] == ["gx-02"]
+    assert any("host was missed in attempt 1" in reason for reason in report.explanation.attribution)
+
+
+def test_whose_memory_it_was_is_said(tmp_path, rule_set: RuleSet) -> None:
+    report = report_on(REACHED["memory-held-by-others"], tmp_path, rule_set)
+    assert report.attribution == "infrastructure"
+    assert any("process 71002" in reason for reason in report.explanation.attribution)

@@ -49,8 +49,8 @@ class ProgressReader:
         if line.source.kind == "scheduler" or (line.level or "").upper() in _COMPLAINING:
             return None
         step = self._steps.read(_stream(line), body) if any(hit[0] < len(STEP_LITERALS) for hit in hits) else None
-        if step is None and line.progress is not None:
-            step = self._yielded(line)
+        if step is None and line.progress is not None and "%|" not in body:
+            step = self._yielded(line)  # a bar's name tells whether it is the training's: shards and maps are no steps
         return ProgressEvent("step", line, attempt, step=step.number, total=step.total) if step is not None else None
 
     def _milestone(self, line: Line, body: str, marks: set[int]) -> Milestone | None:

@@ -104,8 +104,8 @@ class Situation:
         """Whether one host stands out: what it alone cannot reach, or what is its own."""
         if len(self.hosts) > 1:
             return False
-        if self.tagged("shared-service"):
-            return len(self.hosts) == 1 and self.job_hosts > 1
+        if self.tagged("shared-service"):  # often one rank alone talks to it; only its kernel's word marks a host
+            return bool(self.hosts and self.root and self.root.sources & {"kernel"})
         return bool(self.hosts) or self.job_hosts <= 1
 
     def no_way_back(self) -> bool:
