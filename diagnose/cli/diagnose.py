@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 import time
@@ -24,12 +25,14 @@ _PROGRESS_AFTER = 1.0  # seconds
 
 def run_diagnose(options: argparse.Namespace) -> int:
     """Diagnose and write the report; returns the exit code of the verdict."""
-    from diagnose.pipeline import Request, Services, diagnose
-    from diagnose.report import render
-    from diagnose.rules.bundle import load_bundled
-    from diagnose.settings import Settings
+    with _lasting():
+        from diagnose.pipeline import Request, Services, diagnose
+        from diagnose.report import render
+        from diagnose.rules.bundle import load_bundled
+        from diagnose.settings import Settings
 
-    settings = Settings(rules=tuple(options.rules))
+        settings = Settings(rules=tuple(options.rules))
+        rules = load_bundled(settings.rules)
     request = Request(
         paths=options.logs,
         kernel_logs=options.kernel_log,
@@ -37,7 +40,6 @@ def run_diagnose(options: argparse.Namespace) -> int:
         inventory=options.inventory,
         stdin=sys.stdin.buffer if "-" in [*options.logs, *options.kernel_log, *options.scheduler_record] else None,
     )
-    rules = load_bundled(settings.rules)
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
         report = diagnose(request, Services(rules, on_progress=on_progress), settings)
     to_file = options.output is not None
@@ -57,6 +59,17 @@ def run_diagnose(options: argparse.Namespace) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     return 0 if options.exit_zero else EXIT_CODES[report.status]
+
+
+@contextlib.contextmanager
+def _lasting() -> Iterator[None]:
+    """Modules and rules made here last until the end: looking for garbage among them would only cost time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def wants_colour() -> bool:
