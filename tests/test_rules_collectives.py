@@ -111,8 +111,11 @@ def inventory(world=WORLD, ranks=()):
     return made
 
 
-def timeline(own=(), shared=(), source="job.log"):
+def timeline(own=(), shared=(), source="job.log", ended=200.0):
+    """`ended` is when each rank's own log ends; the time-out is at 100."""
     made = Timeline()
+    for rank in own:
+        made.observe(line(f"rank_{rank}.log", time=ended), 0)
     made.ranks.update({rank: RankSeen(mark(f"rank_{rank}.log", 9), own=True) for rank in own})
     made.ranks.update({rank: RankSeen(mark(source, 9), own=False) for rank in shared})
     return made
@@ -128,6 +131,19 @@ def test_a_rank_whose_log_was_read_and_that_did_not_report_is_absent():
 
 def test_a_rank_whose_log_was_not_read_is_not_absent():
     assert absent_ranks(stuck(0, 1, 2, 4, 5, 6, 7), timeline(own=[0, 1, 2]), inventory(), None) == ()
+
+
+@pytest.mark.parametrize(("ended", "wanted"), [(60.0, ()), (97.0, ()), (99.0, (3,)), (100.0, (3,)), (None, ())])
+def test_a_rank_whose_log_ends_before_the_time_out_is_not_absent(ended, wanted):
+    read = timeline(own=range(8), ended=ended)
+    assert absent_ranks(stuck(0, 1, 2, 4, 5, 6, 7), read, inventory(), None) == wanted
+
+
+def test_a_log_that_tells_of_its_process_s_end_was_read_past_the_time_out():
+    read = timeline(own=range(8), ended=60.0)
+    reports = stuck(0, 1, 2, 4, 5, 6, 7)
+    assert absent_ranks(reports, read, inventory(), None, {"rank_3.log"}) == (3,)
+    assert absent_ranks(reports, read, inventory(), None, {"rank_4.log"}) == ()
 
 
 def test_a_rank_heard_in_the_file_of_the_time_out_is_absent_and_one_heard_elsewhere_is_not():

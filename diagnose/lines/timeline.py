@@ -119,6 +119,11 @@ class Timeline:
             elif len(self.ranks) < _RANKS:
                 self.ranks[rank] = RankSeen(mark, line.source.rank == rank, line.text[:_WORDS])
 
+    def ended(self, source: str) -> float | None:
+        """The latest time that a source's lines bear, in seconds since the epoch."""
+        times = (part.ended for (name, _), part in self._by_source.items() if name == source)
+        return max((time for time in times if time is not None), default=None)
+
     def add(self, event: ProgressEvent) -> None:
         """Takes a sign of progress."""
         line = event.line

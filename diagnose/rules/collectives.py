@@ -7,7 +7,7 @@ finding where ranks issued different collectives under one sequence number, and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from diagnose.dataclass import dataclass, replace
 from diagnose.lines.inventory import Inventory
@@ -15,6 +15,7 @@ from diagnose.lines.timeline import AttemptProgress, Timeline
 from diagnose.models import Evidence, Finding, RuleSet
 from diagnose.patterns import Lazy
 from diagnose.rules.captures import Value, ranges
+from diagnose.rules.precedence import SAME_TIME
 
 _WAITED = frozenset({"NCCLTimeoutError", "CollectiveHang"})
 _GLOBAL_GROUPS = frozenset({"", "0", "default_pg", "default"})
@@ -206,10 +207,13 @@ def _evidence(waiting: Sequence[Finding], mismatch: Mismatch) -> tuple[Evidence,
     return tuple((odd[:2] + usual[:1]) or lines[:2])
 
 
-def absent_ranks(finding: Finding, timeline: Timeline, inventory: Inventory, group: str | None) -> tuple[int, ...]:
+def absent_ranks(
+    finding: Finding, timeline: Timeline, inventory: Inventory, group: str | None, ends: Collection[str] = ()
+) -> tuple[int, ...]:
     """The members of the stuck group that were heard of, whose log was read past the time-out, and who did not report.
 
-    Nobody is absent whose log was not read: taking inputs away can only shorten the answer.
+    `ends` names the sources that tell of their process's end: these were read past it, whatever their clocks say.
+    Nobody is absent whose log was not read that far: taking inputs away, or their ends, can only shorten the answer.
     """
     reported = set(finding.ranks)
     if not reported:
@@ -226,11 +230,16 @@ def absent_ranks(finding: Finding, timeline: Timeline, inventory: Inventory, gro
             if shared and rank in inventory.ranks_seen:
                 absent.append(rank)
             continue
-        if seen.own or seen.mark.source in finding.spans:
+        source = seen.mark.source
+        if source in finding.spans or (seen.own and (source in ends or _past(finding, timeline.ended(source)))):
             absent.append(rank)
     # More silent than speaking, read or not: the group is not understood, so nothing is said of anyone.
     silent = len(members - reported)
     return tuple(absent) if silent < len(reported) or silent == 1 else ()
+
+
+def _past(finding: Finding, ended: float | None) -> bool:
+    return ended is not None and finding.first is not None and ended >= finding.first - SAME_TIME
 
 
 def _shared_source(finding: Finding, timeline: Timeline) -> str | None:
