@@ -6,7 +6,7 @@ The first character decides which few patterns are tried; nothing is tried that 
 
 from __future__ import annotations
 
-from diagnose.lines import loggers, syslogs, writers
+from diagnose.lines import loggers, stacked, syslogs, writers
 from diagnose.lines.heads import Head, Prefixes
 from diagnose.lines.stamps import MONTHS, WEEKDAYS
 
@@ -19,6 +19,13 @@ _PARTS = frozenset("[-|:>")
 _DIGITS = frozenset("0123456789")
 _LEVEL_HEADS = ("INFO", "WARN", "ERROR", "DEBUG", "CRITICAL", "FATAL", "NOTICE", "LAUNCH")
 _FACILITY_HEADS = ("kern ", "kern:", "user ", "user:", "daemon", "syslog", "auth", "local", "cron", "mail", "lpr")
+
+# Lines of torchrun's own: a task that prints them started ranks of its own, and its number is none of theirs.
+_AGENT = (
+    "torch/distributed/elastic/multiprocessing/api.py",
+    "torch/distributed/elastic/agent/",
+    "torch/distributed/run.py:",
+)
 
 
 def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
@@ -35,14 +42,14 @@ def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
             if start < 0:
                 break
             c = text[start]
-        end = _one(text, start, c, head, known)
+        end = _one(text, start, c, head, known) if head.stage != _MESSAGE else -1
+        if end <= start and pos:
+            end = stacked.read_next(text, start, head, known)
         if end <= start:
             break
         pos = end
-        if head.stage == _MESSAGE:
-            break
     if head.task is not None:
-        if head.tagged and head.writer_rank != head.task:
+        if (head.tagged and head.writer_rank != head.task) or any(agent in text for agent in _AGENT):
             known.tasks_are_nodes = True
     elif known.labelled is None and text:
         known.unlabelled()
@@ -59,7 +66,9 @@ def _past_blanks(text: str, pos: int, head: Head) -> int:
     c = stripped[0]
     if head.stage:
         # Between the parts of a logger's head blanks are padding; before the message they are the message's.
-        return pos + blanks if head.stage < 3 and (c in _PARTS or c.isalpha()) else -1
+        if head.stage == _MESSAGE:
+            return pos + 1 if blanks == 1 and c == "[" and stripped[1:2] in _DIGITS else -1
+        return pos + blanks if c in _PARTS or c.isalpha() else -1
     if pos and blanks > 1:
         return -1
     if c == "[":
@@ -125,7 +134,7 @@ def _behind_stamp(text: str, pos: int, c: str, head: Head, known: Prefixes) -> i
         return loggers.nccl(text, pos, head, known.clock)
     if head.stage == 1 and c in "IWEFCDV" and text[pos + 1 : pos + 2] in _DIGITS:
         return loggers.glog(text, pos, head, known.clock)
-    return -1
+    return writers.stamped_host(text, pos, head, known) if head.stage == 1 else -1
 
 
 def _bracket(text: str, pos: int, head: Head, known: Prefixes) -> int:

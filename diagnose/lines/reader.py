@@ -8,6 +8,7 @@ from diagnose.lines.prefixes import read_prefixes
 from diagnose.lines.quoted import Quotes
 from diagnose.lines.stamps import Calendar, Clock
 from diagnose.lines.tables import Export
+from diagnose.lines.units import is_pci, normalise_pci
 from diagnose.lines.wrappers import Part, Unwrapper
 from diagnose.lines.writers import without_repeats
 from diagnose.models import KeptLine, Line, LogSource
@@ -20,6 +21,8 @@ _MAX_STREAMS = 100_000
 _LEARN_BYTES = 64 * 1024
 # Lines of a native stack, printed together with the tagged line before them.
 _NATIVE = ("frame #", "Exception raised from ")
+# The heading of a GPU's part of `nvidia-smi -q`.
+_DEVICE_HEAD = "GPU 0000"
 _RTC = "setting system clock to "
 
 
@@ -43,6 +46,7 @@ class LineReader:
         self._shown: dict[tuple[str, int | None, int | None], tuple[int, ...]] = {}
         self._booted: float | None = None
         self._last = KeptLine(0, b"")
+        self._device: str | None = None
         # Kernel logs and records of schedulers do not quote samples or settings.
         self._quotable = source.kind in {"job", "launcher"}
 
@@ -102,6 +106,8 @@ class LineReader:
         stream = self._stream(head, body)
         if head.uptime is not None:
             self._boot_time(head, body)
+        if self._device is not None or body.startswith(_DEVICE_HEAD):
+            self._of_device(head, body)
         return Line(
             source,
             kept.number,
@@ -165,6 +171,17 @@ class LineReader:
         if head.flow and head.flow != source.stream:
             parts.append(head.flow)
         return "|".join(parts)
+
+    def _of_device(self, head: Head, body: str) -> None:
+        """Gives the indented lines of `nvidia-smi -q` the GPU under whose heading they stand."""
+        heading = body.startswith(_DEVICE_HEAD)
+        if heading:
+            address = normalise_pci(body.removeprefix("GPU ").strip())
+            self._device = address if is_pci(address) else None
+        elif body.strip() and not body.startswith("    "):
+            self._device = None
+        if head.gpu is None and not heading:
+            head.gpu = self._device
 
     def _boot_time(self, head: Head, body: str) -> None:
         """Gives kernel lines a time where the log tells when the clock was set."""

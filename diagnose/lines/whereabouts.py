@@ -41,6 +41,7 @@ _STATED = Lazy(
 _PROMPT = Lazy(
     r"(?:\([\w.-]{1,40}\) {0,2})?\[?[a-z_][\w.-]{0,31}@(?P<host>[A-Za-z][\w.-]{0,252})[: ][^\s$#>]{0,200}[$#] "
 )
+_FRONT = Lazy(r"(?i:login|log-?in|head|master|mgmt|admin|submit|bastion|jump|front|gateway|gw|mac|laptop)")
 _MANY_NODES = Lazy(
     r"(?:--nnodes|\bnnodes|--num_nodes|--nodes|\bSLURM_(?:JOB_|STEP_)?N(?:UM_)?NODES|\bNumNodes)[= ]+['\"]?(\d{1,5})\b"
     r"|\bnNodes (\d{1,5})\b"
@@ -78,9 +79,14 @@ class Whereabouts:
 
     def observe(self, line: Line, attempt: int) -> None:
         """Take what a line says of where it was written."""
-        if line.source.host is not None or line.quoted:
+        if line.source.host is not None:
             return
         text = line.text[:512]
+        if line.quoted:
+            # A command that somebody typed is no event, but the prompt before it tells where.
+            if "@" in text[:64] and (found := _PROMPT.match(text)) and _FRONT.match(found["host"]) is None:
+                self._host(line, attempt, found["host"])
+            return
         if "NCCL " in text and (found := _NCCL.search(text)) is not None:
             self._nccl(line, attempt, found["host"], text)
         elif line.host is not None and _SYSLOG.match(text) is None:
@@ -90,8 +96,6 @@ class Whereabouts:
             return
         elif any(literal in text for literal in LITERALS) and (found := _STATED.search(text)) is not None:
             self._host(line, attempt, found["slurm"] or found["banner"] or found["pair"])
-        elif "@" in text[:64] and (found := _PROMPT.match(text)) is not None:
-            self._host(line, attempt, found["host"])
         if any(literal in text for literal in _MANY_LITERALS) and (found := _MANY_NODES.search(text)) is not None:
             self._many(line, attempt, int(found[1] or found[2]) > 1)
 

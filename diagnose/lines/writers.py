@@ -289,6 +289,31 @@ def word(text: str, pos: int, head: Head, known: Prefixes, space: int) -> int:
     return -1
 
 
+def stamped_host(text: str, pos: int, head: Head, known: Prefixes) -> int:
+    """`2026-02-03T11:00:00Z gx-01 ` of collectors: a host behind the stamp, where a program's output follows once."""
+    space = text.find(" ", pos, pos + 64)
+    token = text[pos:space] if space > 0 else ""
+    if head.host is not None or not looks_like_host(token):
+        return -1
+    if not known.proven(f"@ {token}", text[space + 1 : space + 161], 1 << 30):
+        return -1
+    head.host = token
+    head.at(token)
+    return space + 1
+
+
+def host_behind(text: str, pos: int, head: Head, known: Prefixes) -> int:
+    """`gx-01: ` behind a stamp or a process: one that stood before a program's output, here or earlier."""
+    found = _HOST_COLON.match(text, pos)
+    if found is None or head.host is not None or not looks_like_host(found.group(1)):
+        return -1
+    if not known.proven(found.group(1) + ":", text[found.end() : found.end() + 160], 1 << 30):
+        return -1
+    head.host = found.group(1)
+    head.at(head.host)
+    return found.end()
+
+
 def _table_row(rest: str) -> bool:
     return "|" in rest[:40] and "%|" not in rest[:40]
 

@@ -196,8 +196,9 @@ def host_like(text: str) -> bool:
     """Say whether `text` could be a host's name: letters with a number at the end, and none of the common words."""
     if not text or not text[-1].isdigit() or len(text) > 63:
         return False
-    words = [word.rstrip("0123456789") for word in text.lower().split("-")]
-    return not any(word in _NO_HOSTS for word in words if word)
+    words = [word for part in text.lower().split("-") if (word := part.rstrip("0123456789"))]
+    # One letter with a number is nothing in particular by itself (`s3`), and a host's number within a name (`aur-g11`).
+    return not any(word in _NO_HOSTS and (len(word) > 1 or len(words) == 1) for word in words)
 
 
 def surely_host(text: str) -> bool:
