@@ -34,7 +34,8 @@ class Shape:
 
     `same_kind` are the findings of the diagnosed attempt with the same error type, `earlier` the root findings of
     earlier attempts, `ranks_known` how many ranks the job has as far as is known, `foreign` what somebody else's
-    process did, in words, `busy` what the ranks that were missed were last heard to do, by rank.
+    process did, in words, `busy` what the ranks that were missed were last heard to do, by rank, `died`
+    whether any process is known to have ended badly.
     """
 
     same_kind: Sequence[Finding]
@@ -44,6 +45,7 @@ class Shape:
     ranks_known: int
     foreign: str | None = None
     busy: Mapping[int, str] = field(default_factory=dict)
+    died: bool = True
 
 
 def attribute(root: Finding, rule: DiagnosisRule | None, entry: ErrorType, shape: Shape) -> Attribution:
@@ -77,6 +79,11 @@ def _moved(
     elsewhere = shape.repeats.same_unit and shape.repeats.other_step and shape.ranks_known >= _ENOUGH_RANKS
     if root.error_type == "TrainingAnomaly" and elsewhere and len(ranks) == 1:
         return "infrastructure", "the numbers break on the same rank, at another step: data would have moved"
+    if root.error_type == "NCCLRemoteError" and not shape.died and len(_reset_at(root)) > 1:
+        return (
+            "infrastructure",
+            "hosts at both ends saw the connection reset, and nobody died: the way between broke it",
+        )
     if root.error_type == "DataloaderKilled" and root.captures.get("signal") == "Killed" and not shape.repeats.attempts:
         return "unknown", "SIGKILL comes from outside the process, and nothing tells who sent it"
     if shape.foreign is not None:
@@ -112,6 +119,11 @@ def _repeat_reasons(root: Finding, shape: Shape) -> list[str]:
     if repeats.singled_out:
         reasons.append("several hosts lost touch with this one, and none with another")
     return reasons
+
+
+def _reset_at(root: Finding) -> set[str]:
+    """The hosts that saw a connection reset."""
+    return {evidence.host for evidence in root.evidence if evidence.host and "reset by peer" in evidence.text}
 
 
 def _race(root: Finding, rule: DiagnosisRule) -> bool:

@@ -31,6 +31,7 @@ from diagnose.models.report import ReportStatus, Sureness
 from diagnose.models.rule import AttributionName
 from diagnose.rules.attribution import Shape, attribute
 from diagnose.rules.captures import Value
+from diagnose.rules.chain import chain
 from diagnose.rules.collectives import absent_ranks, busy_elsewhere, describe_ranks
 from diagnose.rules.culprits import find_culprits
 from diagnose.rules.findings import iso, line_evidence
@@ -41,8 +42,8 @@ from diagnose.rules.repeats import Earlier, Repeats, Unit, days_remembered, look
 from diagnose.rules.survival import failed_exits
 from diagnose.rules.words import words_of
 
-_CHAIN = 32
 _EVIDENCE = 8
+_DIED = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed", "ProcessKilled", "SegmentationFault"})
 _WITHOUT_RULE = "python-traceback"
 
 
@@ -124,7 +125,7 @@ class _Builder:
         entry = self._rule_set.taxonomy.get(error_type)
         if entry is None or entry.symptom:
             return self._unnamed()
-        absent = self._absent(root)
+        absent = self._absent(last, root)
         captures: dict[str, Value] = {**root.captures}
         if absent:
             captures["absent"] = absent
@@ -133,7 +134,8 @@ class _Builder:
         repeats = self._look_back(root, culprits, rule)
         foreign = foreign_memory(root, rule, self._own_pid)
         busy = busy_elsewhere(root, self._missed(absent, culprits), last.progress, self._timeline)
-        shape = Shape(last.same_kind, self._earlier, repeats, last.progress, self._ranks_known, foreign, busy)
+        died = bool(failed_exits(last.progress)) or any(f.error_type in _DIED for f in last.findings)
+        shape = Shape(last.same_kind, self._earlier, repeats, last.progress, self._ranks_known, foreign, busy, died)
         blame = attribute(root, rule, entry, shape)
         situation = self._situation(root, error_type, blame.name, culprits)
         situation = replace(
@@ -157,7 +159,7 @@ class _Builder:
             sureness=self._sureness(root, bool(alternatives)),
             root_cause=RootCause(words.cause, self._evidence(root), tuple(reasons)),
             alternatives=alternatives,
-            chain=self._chain(root),
+            chain=chain(last, root, _WITHOUT_RULE),
             culprits=culprits,
             recovery=recover(self._rule_set.policy, situation, words.hint, words.checks),
             progress=self._progress(),
@@ -185,7 +187,7 @@ class _Builder:
             sureness="possible" if last.status == "failed" else None,
             root_cause=root_cause,
             alternatives=(),
-            chain=self._chain(None) if last.status != "no_failure" else (),
+            chain=chain(last, None, _WITHOUT_RULE) if last.status != "no_failure" else (),
             culprits=(),
             recovery=recover(self._rule_set.policy, situation, hint, ()),
             progress=self._progress(),
@@ -201,11 +203,12 @@ class _Builder:
         value = root.captures.get(rule.absent.group)
         return str(value) if value is not None else None
 
-    def _absent(self, root: Finding) -> tuple[int, ...]:
+    def _absent(self, judgement: Judgement, root: Finding) -> tuple[int, ...]:
         rule = self._judge.rule(root)
         if rule is None or rule.absent is None:
             return ()
-        return absent_ranks(root, self._timeline, self._inventory, self._group(root))
+        ends = {source for finding in judgement.findings if finding.role == "teardown" for source in finding.spans}
+        return absent_ranks(root, self._timeline, self._inventory, self._group(root), ends)
 
     def _missed(self, absent: Sequence[int], culprits: Sequence[Culprit]) -> tuple[int, ...]:
         """The ranks that the others waited for: found absent, or named by those who waited."""
@@ -225,7 +228,9 @@ class _Builder:
 
     def _look_back(self, root: Finding, culprits: Sequence[Culprit], rule: DiagnosisRule | None) -> Repeats:
         earlier = [
-            Earlier(one.root, self._unit(one.root, self._culprits(one, one.root, self._absent(one.root))), one.progress)
+            Earlier(
+                one.root, self._unit(one.root, self._culprits(one, one.root, self._absent(one, one.root))), one.progress
+            )
             for one in self._judged.values()
             if one is not self._last and one.root is not None
         ]
@@ -380,7 +385,7 @@ class _Builder:
         ] + confirming
         rest = [*root.evidence[2:], *[f.evidence[0] for f in same[1:] if f.evidence]]
         chosen: list[Evidence] = []
-        for evidence in [*own, *confirming[:1], *rest]:
+        for evidence in [*own, *confirming[:1], *rest[: 4 * _EVIDENCE]]:
             if all((evidence.source, evidence.line) != (known.source, known.line) for known in chosen):
                 chosen.append(evidence)
         return tuple(chosen[:_EVIDENCE])
@@ -389,54 +394,6 @@ class _Builder:
         teardown = [f for f in self._last.findings if f.evidence]
         lines = [line_evidence(line, self._inventory) for _, line in failed_exits(self._last.progress)[:2]]
         return tuple([*[f.evidence[0] for f in teardown[:3]], *lines][:_EVIDENCE])
-
-    def _chain(self, root: Finding | None) -> tuple[ChainLink, ...]:
-        """The root, then everything it explains directly or through others, one link per kind of finding, by time."""
-        graph = self._last.graph
-        by_id = {finding.id: finding for finding in self._last.findings}
-        if root is not None:
-            reached = {root.id}
-            grew = True
-            while grew:
-                more = {
-                    name for name, causes in graph.explained.items() if name not in reached and reached & set(causes)
-                }
-                reached |= more
-                grew = bool(more)
-            members = [by_id.get(name, root) for name in graph.explained if name in reached]
-        else:
-            members = list(self._last.findings)
-        same = {f.id for f in self._last.same_kind}
-        members += [f for f in self._last.same_kind if f not in members]
-        groups: dict[tuple[str | None, str, str], list[Finding]] = {}
-        for finding in members:
-            groups.setdefault((finding.rule, finding.error_type, finding.role), []).append(finding)
-        links: list[tuple[tuple[object, ...], ChainLink]] = []
-        for (rule, error_type, _role), group in groups.items():
-            group.sort(key=lambda f: (f.first is None, f.first or 0.0, f.id))
-            first = group[0]
-            is_root = root is not None and any(f.id == root.id or f.id in same for f in group)
-            causes = [by_id[name] for f in group for name in graph.explained.get(f.id, ()) if name in by_id]
-            why = (
-                None
-                if is_root or not causes
-                else (
-                    root.rule or _WITHOUT_RULE
-                    if root and any(c.id == root.id for c in causes)
-                    else causes[0].rule or _WITHOUT_RULE
-                )
-            )
-            ranks = tuple(sorted({rank for f in group for rank in f.ranks}))[:4096]
-            start = self._last.clocks.first(first)
-            evidence = first.evidence[0] if first.evidence else None
-            if evidence is None:
-                continue
-            order = (not is_root, start is None, start or 0.0, min(first.spans.values(), default=(0, 0))[0])
-            links.append(
-                (order, ChainLink(error_type, first.role, sum(f.count for f in group), evidence, rule, why, ranks))
-            )
-        links.sort(key=lambda item: item[0])
-        return tuple(link for _, link in links[:_CHAIN])
 
     def _progress(self) -> Progress:
         progress = self._last.progress
