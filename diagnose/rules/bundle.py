@@ -9,10 +9,9 @@ one that others could have written: whoever writes the bundle decides every verd
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import importlib.util
 import json
 import os
-import re
 import stat
 import time
 import types
@@ -23,12 +22,13 @@ from typing import Any, Union, cast, get_args, get_origin
 
 from diagnose.dataclass import fields, is_dataclass, replace
 from diagnose.models.rule import DiagnosisExamples, FilterExamples, RuleSet
+from diagnose.patterns import Lazy
 from diagnose.rules.tree import shipped_rules
 
 _FORMAT = "3"
 _MAX_BYTES = 64 * 1024 * 1024
 _UNFINISHED = ".part"
-_BUNDLE = re.compile(r"rules-(?:[0-9a-f]{32}\.json|\w+\.part)")
+_BUNDLE = Lazy(r"rules-(?:[0-9a-f]{16,32}\.json|\w+\.part)")
 
 
 def load_bundled(dirs: Sequence[str] = ()) -> RuleSet:
@@ -84,15 +84,17 @@ def _path(roots: Sequence[str]) -> str | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     if not os.path.isabs(home):
         return None
-    digest = hashlib.sha256(_FORMAT.encode())
+    stated = [_FORMAT.encode()]
     for module in (__file__, _models_file(), *_readers()):
         with contextlib.suppress(OSError):
-            digest.update(str(os.stat(module).st_mtime_ns).encode())
+            stated.append(str(os.stat(module).st_mtime_ns).encode())
     for root in roots:
-        digest.update(b"\0" + os.fsencode(os.path.abspath(root)))
+        stated.append(b"\0" + os.fsencode(os.path.abspath(root)))
         for name, size, changed in _listing(root):
-            digest.update(f"{name}\0{size}\0{changed}\n".encode("utf-8", "surrogateescape"))
-    return os.path.join(home, "gpu-job-diagnose", f"rules-{digest.hexdigest()[:32]}.json")
+            stated.append(f"{name}\0{size}\0{changed}".encode("utf-8", "surrogateescape"))
+    # What names the bytecode of a module by its source is at hand; hashlib would load a whole library for it.
+    digest = importlib.util.source_hash(b"\n".join(stated)).hex()
+    return os.path.join(home, "gpu-job-diagnose", f"rules-{digest}.json")
 
 
 def _models_file() -> str:

@@ -137,9 +137,9 @@ def _structured(head: bytes, lines: list[bytes]) -> SourceKind | None:
 def _is_scheduler(lines: list[bytes]) -> bool:
     first = lines[0]
     rest = lines[1:] or [b""]
-    if _SCONTROL.match(first):
+    if b"=" in first and _SCONTROL.match(first):
         return _share(rest, _PAIRS) >= 0.8 or lines[1:] == []
-    if _SACCT.match(first):
+    if first[:5].lower() == b"jobid" and _SACCT.match(first):
         separator = b"|" if b"|" in first else None
         rows = sum(
             1
@@ -147,25 +147,27 @@ def _is_scheduler(lines: list[bytes]) -> bool:
             if (separator in line if separator else line[:1].isdigit() or line.startswith((b"-", b" ")))
         )
         return rows >= 0.8 * len(lines[1:])
-    if _DESCRIBE.match(first):
+    if first.startswith(b"Name:") and _DESCRIBE.match(first):
         return _share(rest, _DESCRIBE_LINE) >= 0.9
     if _EVENTS.match(first) or _SQUEUE.match(first):
         return True
-    return _share(lines, _SLURMD) >= 0.6
+    bracketed = [line for line in lines if line.startswith(b"[")]
+    return len(bracketed) >= 0.6 * len(lines) and _share(bracketed, _SLURMD) * len(bracketed) >= 0.6 * len(lines)
 
 
 def _system(lines: list[bytes]) -> Content | None:
     hosts: list[bytes] = []
     shaped = sure = 0
     for line in lines:
-        if match := _SYSLOG.match(line):
+        match = _SYSLOG_ANY.match(line)
+        if match and _SYSLOG.match(line):
             shaped += 1
             sure += 1
             hosts.append(match[1])
         elif _DMESG.match(line):
             shaped += 1
             sure += 1
-        elif match := _SYSLOG_ANY.match(line):
+        elif match:
             shaped += 1
             hosts.append(match[1])
         elif line.startswith(_JOURNAL_MARK):
