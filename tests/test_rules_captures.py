@@ -1,10 +1,10 @@
-"""What patterns capture: typed values, and sentences filled with them."""
+"""What patterns capture: typed values, and how they are shown."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.rules.captures import fill, fill_whole, ranges, shown, typed
+from diagnose.rules.captures import fill_whole, ranges, shown, typed
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,26 @@ def test_long_lists_are_cut_with_a_count():
     assert shown(()) == ""
 
 
-def test_sentences_are_filled():
-    assert fill("rank {rank} of {host}, ranks {ranks}", {"rank": 3, "ranks": (0, 1)}) == "rank 3 of ?, ranks 0-1"
-    assert fill("no names", {}) == "no names"
+@pytest.mark.parametrize(
+    ("value", "kind", "wanted"),
+    [
+        (600_000, "duration_ms", "10 min"),
+        (5_400_000, "duration_ms", "1.5 h"),
+        (20_000, "duration_ms", "20 s"),
+        (0, "duration_ms", "0 ms"),
+        (64 << 20, "bytes", "64 MiB"),
+        (1536, "bytes", "1.5 KiB"),
+        (12, "bytes", "12 bytes"),
+        (12, "int", "12"),
+        ("much", "bytes", "much"),
+    ],
+)
+def test_sizes_and_times_are_shown_in_units(value, kind, wanted):
+    assert shown(value, kind=kind) == wanted
+
+
+def test_a_culprit_is_named_whole_or_not_at_all():
     assert fill_whole("{host}:{gpu}", {"host": "n1", "gpu": "3"}) == "n1:3"
     assert fill_whole("{host}:{gpu}", {"host": "n1"}) is None
-
-
-def test_what_was_captured_is_not_filled_again():
-    assert fill("{a}", {"a": "{b}", "b": "secret"}) == "{b}"
+    assert fill_whole("{failed|host}", {"host": "n1", "failed": ()}) == "n1"
+    assert fill_whole("{a}", {"a": "{b}", "b": "secret"}) == "{b}"

@@ -15,7 +15,7 @@ from diagnose.rules.lint.engines import compiled, re2_refuses
 from diagnose.rules.prove import unsafe_constructs
 
 # What the engine adds to the captures of a rule by itself.
-_GIVEN = frozenset({*RESERVED, "absent", "exception", "message", "file", "title", "table_action", "pod"})
+GIVEN = frozenset({*RESERVED, "absent", "ranks", "exception", "message", "file", "title", "table_action", "pod"})
 
 
 def patterns(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -88,7 +88,7 @@ class NamesExist(Check):
         for name in rule.captures:
             if name not in groups and name not in RESERVED:
                 yield self.problem(rule, f"captures.{name}", f"no signature has a group (?P<{name}>...)")
-        known = groups | _GIVEN | set(rule.collect)
+        known = groups | GIVEN | set(rule.collect)
         if rule.lookup is not None:
             table = self.context.rule_set.tables.get(rule.lookup.table)
             for row in table.rows.values() if table else ():

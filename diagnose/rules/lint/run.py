@@ -41,6 +41,7 @@ from diagnose.rules.lint.keywords import KeywordsLongEnough, KeywordsNeeded
 from diagnose.rules.lint.noise import KeywordsRare, SilentOnHealthyLogs
 from diagnose.rules.lint.patterns import NamesExist, PatternCompiles, PatternIsSafe, PatternMatchesSomething
 from diagnose.rules.lint.secrets import NothingPrivate
+from diagnose.rules.lint.sentences import SentencesReadWell, ValuesKnown
 from diagnose.rules.lint.timing import FastOnHostileLines
 from diagnose.rules.load import read_rules
 from diagnose.rules.tree import shipped_rules, shown
@@ -58,6 +59,8 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     PatternIsSafe,
     PatternMatchesSomething,
     NamesExist,
+    ValuesKnown,
+    SentencesReadWell,
     KeywordsLongEnough,
     KeywordsNeeded,
     SignaturesShown,
