@@ -62,7 +62,7 @@ EXCEPTION_HINTS: Mapping[str, str] = {
     ),
     "HostOutOfMemory": "Compare the job's memory request with what the process held; load in parts or memory-map.",
     "ImportError": (
-        "Run `python -c 'import ...'` for the named module in the job's own environment, and install or pin "
+        "Run `python -c 'import NAME'` for the named module in the job's own environment, and install or pin "
         "what is missing there."
     ),
     "IndexError": "Print the length and the index[ at {file}]: an empty or short batch is the usual reason.",
