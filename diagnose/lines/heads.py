@@ -41,10 +41,11 @@ _MAX_PID = 1 << 22
 
 # What only a program's own output begins with: the text after a doubtful prefix (`12: `, `host: `) is one.
 _OUTPUT = Lazy(
-    r"\s{0,4}(?:Traceback \(most|File \"/|\[?20[0-9]{2}[-/][0-9]{2}[-/][0-9]{2}|:::MLLOG|\[[EWIF] [\w.]+:[0-9]"
+    r"\s{0,4}(?:Traceback \(most|[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9]{1,2}:[0-9]"
+    r"|File \"/|\[?20[0-9]{2}[-/][0-9]{2}[-/][0-9]{2}|:::MLLOG|\[[EWIF] [\w.]+:[0-9]"
     r"|\[[EWIF][0-9]{3,4} |[EWIF][0-9]{4} |\[rank|\[default|\[NeMo |\[(?:INFO|WARN|ERROR|CRITICAL|DEBUG)"
     r"|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)[: ]|[\w.-]{1,64}:[0-9]+:[0-9]+ \[[0-9]+\] |terminate called|Fatal Python"
-    r"|frame #[0-9]+: )"
+    r"|frame #[0-9]+: |\[pod/|\[(?:[0-9]+,)?[0-9]+\]<std|\([A-Za-z_][\w.:<>-]{0,80} (?:rank=[0-9]+ )?pid=[0-9])"
 )
 
 
@@ -176,6 +177,12 @@ class Prefixes:
             self.labelled = True
         elif self._label_lines + self._other_lines > 4096 and self._label_lines * 8 < self._other_lines:
             self.labelled = False
+        return self.labelled is True
+
+    def label_behind(self, rest: str) -> bool:
+        """Whether `12: ` behind a stamp and before `rest` is the label of a task: only a program's output proves it."""
+        if self.labelled is None and (_OUTPUT.match(rest) or _OUTPUT.match(rest[:64].partition(": ")[2])):
+            self.labelled = True
         return self.labelled is True
 
     def unlabelled(self) -> None:

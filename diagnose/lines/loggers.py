@@ -6,12 +6,16 @@ In: a line and where to look. Out: where the prefix ends, or -1; what it says go
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from diagnose.lines.heads import UPTIME, Head, clock_groups, level_of, past_separator, pid_of, stamped
 from diagnose.lines.stamps import ISO, LOCALE, WEEKDAYS, Clock, from_number
 from diagnose.lines.syslogs import tag
 from diagnose.lines.writers import HOST, looks_like_host
 from diagnose.patterns import Lazy
+
+# A reader of one kind of prefix: text, where to look, what was read so far, the clock; where it ends, or -1.
+Reads = Callable[[str, int, Head, Clock], int]
 
 _WORDS = (
     r"DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|ERR|CRITICAL|FATAL|SEVERE|TRACE|SUCCESS|EXCEPTION"
@@ -114,6 +118,9 @@ def iso(text: str, pos: int, head: Head, clock: Clock) -> int:
         head.stage = 1
         if zone and minute[10] == "T" and text.find(": ", end, end + 140) > 0:
             return tag(text, past_separator(text, end), head, sure=False)
+    elif head.stage == 2:
+        # A second stamp begins a second head, of the program whose output a logger passes on.
+        head.stage = 1
     return past_separator(text, end)
 
 

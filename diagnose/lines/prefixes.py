@@ -10,7 +10,7 @@ from diagnose.lines import loggers, stacked, syslogs, writers
 from diagnose.lines.heads import Head, Prefixes
 from diagnose.lines.stamps import MONTHS, WEEKDAYS
 
-MAX_PREFIXES = 8
+MAX_PREFIXES = 16
 _MESSAGE = 3
 _MAX_BLANKS = 9
 # srun pads the labels of a job to one width.

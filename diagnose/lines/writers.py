@@ -169,6 +169,15 @@ def label(text: str, pos: int, head: Head, known: Prefixes) -> int:
     return found.end()
 
 
+def label_behind(text: str, pos: int, head: Head, known: Prefixes) -> int:
+    """`12: ` of srun --label behind a collector's stamp, where a program's output follows, here or earlier."""
+    found = _LABEL.match(text, pos)
+    if found is None or not known.label_behind(text[found.end() : found.end() + 160]):
+        return -1
+    _task(int(found.group(1)), head, known)
+    return found.end()
+
+
 def _task(number: int, head: Head, known: Prefixes) -> None:
     head.task = number
     if known.tasks_are_nodes:
@@ -293,7 +302,7 @@ def stamped_host(text: str, pos: int, head: Head, known: Prefixes) -> int:
     """`2026-02-03T11:00:00Z gx-01 ` of collectors: a host behind the stamp, where a program's output follows once."""
     space = text.find(" ", pos, pos + 64)
     token = text[pos:space] if space > 0 else ""
-    if head.host is not None or not looks_like_host(token):
+    if head.host is not None or token.endswith(":") or not looks_like_host(token):
         return -1
     if not known.proven(f"@ {token}", text[space + 1 : space + 161], 1 << 30):
         return -1
@@ -305,12 +314,12 @@ def stamped_host(text: str, pos: int, head: Head, known: Prefixes) -> int:
 def host_behind(text: str, pos: int, head: Head, known: Prefixes) -> int:
     """`gx-01: ` behind a stamp or a process: one that stood before a program's output, here or earlier."""
     found = _HOST_COLON.match(text, pos)
-    if found is None or head.host is not None or not looks_like_host(found.group(1)):
+    if found is None or not looks_like_host(found.group(1)):
         return -1
     if not known.proven(found.group(1) + ":", text[found.end() : found.end() + 160], 1 << 30):
         return -1
-    head.host = found.group(1)
-    head.at(head.host)
+    head.host = head.host or found.group(1)
+    head.at(found.group(1))
     return found.end()
 
 
