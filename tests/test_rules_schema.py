@@ -49,7 +49,7 @@ def plain(path: str) -> object:
 
 def test_every_shipped_file_is_valid_by_its_schema(rule_set):
     validators = {name: Draft202012Validator(schema_of(name)) for name in SCHEMAS}
-    kinds = {"taxonomy": "taxonomy", "tags": "tags", "policy": "policy"}
+    kinds = {"taxonomy": "taxonomy", "tags": "tags", "policy": "policy", "programs/nccl": "programs"}
     kinds |= {rule.id: rule.schema.partition("/")[0] for rule in (*rule_set.diagnoses[::5], *rule_set.filters[::5])}
     kinds |= {f"tables/{name}": "table" for name in rule_set.tables}
     for key, kind in kinds.items():

@@ -62,6 +62,8 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     new.add_argument(
         "--dir", default="", help="where to write: a rules directory (default: the rules of this checkout)"
     )
+    coverage = add("coverage", "print which error types are known in which programs' words, as Markdown")
+    coverage.add_argument("--gaps", action="store_true", help="only what no rule covers, one pair a line")
     schema = add("schema", "print the JSON Schema of a kind of rule file")
     schema.add_argument("name", nargs="?", default="", help="diagnosis-rule, filter-rule, table, policy or taxonomy")
 
@@ -75,6 +77,7 @@ def run_rules(options: argparse.Namespace) -> int:
         "test": _test,
         "noise": _noise,
         "new": _new,
+        "coverage": _coverage,
         "schema": _schema,
     }
     return verbs[options.rules_verb](options)
@@ -193,6 +196,21 @@ def _test(options: argparse.Namespace) -> int:
     count = len(rule_set.diagnoses) + len(rule_set.filters)
     print(f"{count} rules, {examples} examples, {len(problems)} problems", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _coverage(options: argparse.Namespace) -> int:
+    from diagnose.rules.coverage import coverage_markdown, coverage_of
+
+    rule_set = _load(options)
+    if not options.gaps:
+        sys.stdout.write(coverage_markdown(rule_set))
+        return 0
+    coverage = coverage_of(rule_set)
+    for error_type, program in coverage.gaps:
+        print(f"{program}: {error_type}")
+    for name in coverage.unnamed:
+        print(f"{name}: names no program")
+    return 0
 
 
 def _noise(options: argparse.Namespace) -> int:

@@ -51,7 +51,10 @@ class Yields:
 
 @dataclass(frozen=True, slots=True)
 class FilterRule:
-    """Which raw lines are routine. Judged on the template: the line with every digit replaced by 0."""
+    """Which raw lines are routine. Judged on the template: the line with every digit replaced by 0.
+
+    `programs` are the ids (of programs.yml) of what prints such lines.
+    """
 
     schema: Literal["filter-rule/v1"]
     id: str
@@ -72,14 +75,23 @@ class FilterRule:
     modified: str | None = None
     references: tuple[str, ...] = ()
     related: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A pattern searched within one line or one record, only where one of the keywords stands."""
+    """A pattern searched within one line or one record, only where one of the keywords stands.
+
+    `programs` are the ids (of programs.yml) of what prints the text; `versions` of them where the wording is known to
+    differ; `reference` is where the text stands, if that is none of the rule's references. All three are for people
+    and for the coverage table.
+    """
 
     keywords: tuple[str, ...]
     pattern: str
+    programs: tuple[str, ...] = ()
+    versions: str = ""
+    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +256,19 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A program whose texts rules know. `prints` are the error types of its own words: those no rule covers are gaps.
+
+    What a `python` program raises is told by the class of the exception, where that is one of the known classes.
+    """
+
+    key: str
+    title: str
+    prints: tuple[str, ...] = ()
+    python: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyRow:
     """A row of `rules/policy.yml`; the first that fits wins. `when` names tests of `rules/policy.py`, all must hold."""
 
@@ -269,6 +294,7 @@ class RuleSet:
     policy: tuple[PolicyRow, ...]
     paths: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
+    programs: Mapping[str, Program] = field(default_factory=dict)
 
     @property
     def rules(self) -> tuple[DiagnosisRule | FilterRule, ...]:

@@ -25,7 +25,7 @@ from diagnose.models.rule import DiagnosisExamples, FilterExamples, RuleSet
 from diagnose.patterns import Lazy
 from diagnose.rules.tree import shipped_rules
 
-_FORMAT = "3"
+_FORMAT = "4"
 _MAX_BYTES = 64 * 1024 * 1024
 _UNFINISHED = ".part"
 _BUNDLE = Lazy(r"rules-(?:[0-9a-f]{16,32}\.json|\w+\.part)")
@@ -70,12 +70,24 @@ def slim(rule_set: RuleSet) -> RuleSet:
     return replace(
         rule_set,
         diagnoses=tuple(
-            replace(rule, examples=DiagnosisExamples((), ()), description="", references=(), falsepositives=())
+            replace(
+                rule,
+                examples=DiagnosisExamples((), ()),
+                description="",
+                references=(),
+                falsepositives=(),
+                signatures={
+                    name: replace(signature, programs=(), versions="", reference="")
+                    for name, signature in rule.signatures.items()
+                },
+            )
             for rule in rule_set.diagnoses
         ),
         filters=tuple(
-            replace(rule, examples=FilterExamples((), ()), description="", references=()) for rule in rule_set.filters
+            replace(rule, examples=FilterExamples((), ()), description="", references=(), programs=())
+            for rule in rule_set.filters
         ),
+        programs={},
     )
 
 

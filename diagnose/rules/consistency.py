@@ -25,6 +25,17 @@ def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collect
                 place, key_path = f"rows.{key}.error_type", f"tables/{name}"
                 message = f"{place}: {row.error_type!r} is not in taxonomy.yml"
                 yield Problem(rule_set.paths[key_path], locate(key_path, place), "error-type", message)
+    for filter_rule in rule_set.filters:
+        for name in filter_rule.programs:
+            if name not in rule_set.programs:
+                place, message = "programs", f"programs: {name!r} is not in programs.yml"
+                yield Problem(rule_set.paths[filter_rule.id], locate(filter_rule.id, place), "program", message)
+    for program in rule_set.programs.values():
+        for name in program.prints:
+            if name not in rule_set.taxonomy:
+                place, path = f"programs.{program.key}.prints", rule_set.paths[f"programs/{program.key}"]
+                message = f"{place}: {name!r} is not in taxonomy.yml"
+                yield Problem(path, locate(f"programs/{program.key}", place), "error-type", message)
     for policy in rule_set.policy:
         for part, check, message in row_faults(policy, rule_set):
             key = f"policy/{policy.id}"
@@ -47,6 +58,9 @@ def faults(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str, s
     for name, signature in rule.signatures.items():
         if not signature.keywords or "" in signature.keywords:
             yield f"signatures.{name}.keywords", "keywords", "needs at least one keyword, none of them empty"
+        for program in signature.programs:
+            if program not in rule_set.programs:
+                yield f"signatures.{name}.programs", "program", f"{program!r} is not in programs.yml"
     if rule.lookup is not None and rule.lookup.table not in rule_set.tables:
         yield "lookup.table", "lookup", f"there is no tables/{rule.lookup.table}.yml"
 

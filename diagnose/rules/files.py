@@ -1,7 +1,7 @@
 """The files of a rules directory that are no rules: their shapes as written, before they become models.
 
-In: nothing. Out: `TaxonomyFile`, `TagsFile`, `TableFile`, `PolicyFile`, which `load` decodes into and `schema`
-describes.
+In: nothing. Out: `TaxonomyFile`, `TagsFile`, `ProgramsFile`, `TableFile`, `PolicyFile`, which `load` decodes into and
+`schema` describes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from diagnose.dataclass import dataclass
-from diagnose.models.rule import AttributionName, ErrorType, PolicyRow, TableRow
+from diagnose.models.rule import AttributionName, ErrorType, PolicyRow, Program, TableRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,14 @@ class TagsFile:
 
     schema: Literal["tags/v1"]
     tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramsFile:
+    """`programs.yml`: the programs whose texts rules know, by id."""
+
+    schema: Literal["programs/v1"]
+    programs: Mapping[str, Program]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ by its last name, so `torch.cuda.OutOfMemoryError` and `torch.OutOfMemoryError` 
 
 from __future__ import annotations
 
+import builtins
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from diagnose.lines.frames import innermost_user_frame
 from diagnose.models import RaisedException, Record
@@ -123,6 +124,8 @@ _ERRNO_TYPES: Mapping[int, str] = {
     **dict.fromkeys((99, 100, 101, 102, 110, 111, 112, 113, -2, -3, -5), "ConnectionError"),
     **dict.fromkeys((32, 103, 104), "PeerClosed"),
 }
+# Classes of libraries that have the name of an error type.
+_LIBRARY_CLASSES = frozenset({"CalledProcessError", "JSONDecodeError", "OutOfMemoryError"})
 # Raised and caught as a matter of course inside libraries: as the handled half of a chain they are control flow.
 _CONTROL_FLOW = frozenset(
     {
@@ -173,6 +176,17 @@ def error_type_of(exception: RaisedException, known: Mapping[str, object]) -> st
     if name in known:
         return name
     return _ERROR_TYPES.get(name, "RuntimeError")
+
+
+def exception_classes(known: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The exception classes that need no rule, by error type; `known` are the names of the taxonomy's types."""
+    classes: dict[str, list[str]] = {}
+    for name in known:
+        if name in _LIBRARY_CLASSES or isinstance(getattr(builtins, name, None), type):
+            classes[name] = [name]
+    for name, error_type in _ERROR_TYPES.items():
+        classes.setdefault(error_type, []).append(name)
+    return {error_type: tuple(names) for error_type, names in classes.items()}
 
 
 def role_of(error_type: str, *, symptom: bool) -> str:

@@ -13,10 +13,10 @@ import yaml
 
 from diagnose.dataclass import dataclass, field
 from diagnose.errors import Problem, RuleError
-from diagnose.models.rule import DiagnosisRule, ErrorType, FilterRule, PolicyRow, RuleSet, Table
+from diagnose.models.rule import DiagnosisRule, ErrorType, FilterRule, PolicyRow, Program, RuleSet, Table
 from diagnose.rules.consistency import check_consistency
 from diagnose.rules.decode import compose, decode, decode_node, line_numbers
-from diagnose.rules.files import PolicyFile, TableFile, TagsFile, TaxonomyFile
+from diagnose.rules.files import PolicyFile, ProgramsFile, TableFile, TagsFile, TaxonomyFile
 from diagnose.rules.tree import RuleFile, read_tree, shipped_rules, shown
 
 SCHEMAS: Mapping[str, type[FilterRule | DiagnosisRule]] = {
@@ -59,6 +59,7 @@ class _Collected:
     rules: dict[str, DiagnosisRule | FilterRule] = field(default_factory=dict)
     types: dict[str, ErrorType] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    programs: dict[str, Program] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     policy: list[PolicyRow] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)  # of policy rows, each in its own file
@@ -86,6 +87,8 @@ class _Collected:
                 self._add_taxonomy(file)
             elif file.name == "tags.yml":
                 self._add_tags(file)
+            elif file.name == "programs.yml":
+                self._add_programs(file)
             elif file.name == "policy.yml":
                 self._add_policy(file, site=site)
             elif file.name == "silenced.yml":
@@ -146,6 +149,13 @@ class _Collected:
             self.tags |= value.tags
             self.paths["tags"] = file.path
 
+    def _add_programs(self, file: RuleFile) -> None:
+        value, problems = decode(file.data, file.path, ProgramsFile)
+        self.problems += problems
+        if value is not None:
+            self.programs |= value.programs
+            self.paths |= {f"programs/{name}": file.path for name in value.programs}
+
     def _add_policy(self, file: RuleFile, *, site: bool) -> None:
         value, problems = decode(file.data, file.path, PolicyFile)
         self.problems += problems
@@ -204,6 +214,7 @@ class _Collected:
             policy=tuple(self.policy),
             paths=self.paths,
             overridden=tuple(self.overridden),
+            programs=self.programs,
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from diagnose.models.rule import DiagnosisRule, Edge, FilterRule
-from diagnose.rules.files import PolicyFile, TableFile, TagsFile, TaxonomyFile
+from diagnose.rules.files import PolicyFile, ProgramsFile, TableFile, TagsFile, TaxonomyFile
 
 SCHEMAS: Final[Mapping[str, type]] = {
     "diagnosis-rule": DiagnosisRule,
@@ -22,10 +22,11 @@ SCHEMAS: Final[Mapping[str, type]] = {
     "policy": PolicyFile,
     "taxonomy": TaxonomyFile,
     "tags": TagsFile,
+    "programs": ProgramsFile,
 }
 _PLAIN: Final[Mapping[object, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 # Filled in by the loader from where the value stands, so that files need not (and may not) say them again.
-_IMPLIED: Final[Mapping[str, frozenset[str]]] = {"TableRow": frozenset({"key"})}
+_IMPLIED: Final[Mapping[str, frozenset[str]]] = {"TableRow": frozenset({"key"}), "Program": frozenset({"key"})}
 
 Schema = dict[str, Any]
 
