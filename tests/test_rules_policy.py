@@ -226,6 +226,9 @@ def test_hints_of_rule_and_row_stand_together(rule_set):
     recovery = recover(rule_set.policy, situation("CUDAError"), "Read rank 3.", ("dcgmi diag",))
     assert recovery.hint == "Read rank 3. Restart once."
     assert recovery.checks == ("dcgmi diag",)
+    assert (
+        recover(rule_set.policy, situation("CUDAError"), "Read it; restart once.", ()).hint == "Read it; restart once."
+    )
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,9 @@ class Situation:
         """Whether one host stands out: what it alone cannot reach, or what is its own."""
         if len(self.hosts) > 1:
             return False
-        if self.tagged("shared-service"):  # often one rank alone talks to it; only its kernel's word marks a host
+        plain = self.rule is None and self.error_type == "ConnectionError"  # an HTTP client's exception
+        if plain or self.tagged("shared-service"):
+            # Often one rank alone talks to a service; only the kernel's word marks a host.
             return bool(self.hosts and self.root and self.root.sources & {"kernel"})
         return bool(self.hosts) or self.job_hosts <= 1
 
@@ -176,7 +178,8 @@ def recover(rows: Sequence[PolicyRow], situation: Situation, hint: str, checks: 
     checkpoint = None
     if job in ("restart", "restart_elsewhere", "wait_and_retry", "fix_and_resubmit"):
         checkpoint = situation.progress.checkpoint_complete
-    full_hint = " ".join(part for part in (hint, row.hint) if part)
+    said = row.hint.rstrip(".").lower() in hint.lower()  # a rule may say so itself
+    full_hint = hint if said else f"{hint} {row.hint}".strip()
     return Recovery(job, full_hint, tuple(nodes), tuple(checks), checkpoint, row.id)
 
 
