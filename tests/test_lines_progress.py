@@ -135,10 +135,10 @@ def test_what_is_no_training_step_is_not_read(text: str) -> None:
 
 
 MILESTONES = [
-    ("saving checkpoint at iteration     500 to /ckpt/a in torch_dist format", "checkpoint_started", 500, "/ckpt/a"),
-    ("  successfully saved checkpoint from iteration     500 to /ckpt/a [ t 1/2, p 1/2 ]", "checkpoint_complete", 500, "/ckpt/a"),
-    ("  scheduled an async checkpoint save at iteration     500 to /ckpt/a", "checkpoint_started", 500, "/ckpt/a"),
-    ("  successfully loaded checkpoint from /ckpt/a [ t 1/2, p 1/2 ] at iteration 500", "checkpoint_loaded", 500, "/ckpt/a"),
+    ("saving checkpoint at iteration     500 to /ckpt/a in torch_dist format", "checkpoint_started", 500, "iteration 500 in /ckpt/a"),
+    ("  successfully saved checkpoint from iteration     500 to /ckpt/a [ t 1/2, p 1/2 ]", "checkpoint_complete", 500, "iteration 500 in /ckpt/a"),
+    ("  scheduled an async checkpoint save at iteration     500 to /ckpt/a", "checkpoint_started", 500, "iteration 500 in /ckpt/a"),
+    ("  successfully loaded checkpoint from /ckpt/a [ t 1/2, p 1/2 ] at iteration 500", "checkpoint_loaded", 500, "iteration 500 in /ckpt/a"),
     ("[Torch] Saving /x/global_step100/mp_rank_00_model_states.pt...", "checkpoint_started", 100, "/x/global_step100/mp_rank_00_model_states.pt"),
     ("[Torch] Saved /x/global_step100/mp_rank_00_model_states.pt.", "checkpoint_complete", 100, "/x/global_step100/mp_rank_00_model_states.pt"),
     ("[Torch] Checkpoint global_step100 is ready now!", "checkpoint_complete", 100, "step 100"),
@@ -147,7 +147,12 @@ MILESTONES = [
     ("Scheduled async checkpoint save for /results/step=100.ckpt", "checkpoint_started", 100, "/results/step=100.ckpt"),
     ("Async checkpoint save for step 100 (/results/step=100.ckpt) finalized successfully.", "checkpoint_complete", 100, "/results/step=100.ckpt"),
     ("Saving a full checkpoint at step 500", "checkpoint_started", 500, "step 500"),
-    ("Saving checkpoint at 12 epochs", "checkpoint_started", None, None),
+    ("Saving checkpoint at 12 epochs", "checkpoint_started", None, "epoch 12"),
+    ("Saving checkpoint at 2000 iterations", "checkpoint_started", 2000, "step 2000"),
+    ("Saving model checkpoint to out/checkpoint-500", "checkpoint_started", 500, "out/checkpoint-500"),
+    ("Model weights saved in out/checkpoint-500/model.safetensors", "checkpoint_started", 500, "out/checkpoint-500"),
+    ("Saving the checkpoint (or staging if async is enabled).", "checkpoint_started", None, None),
+    ("Finished saving the checkpoint (or staging if async is enabled) in 2.30 seconds.", "checkpoint_complete", None, None),
     ("Saving checkpoint to `oss2:ckpt/7b/2005`...", "checkpoint_started", None, None),
     ("Saving checkpoint to boto3:s3://acme/7b/100 at batch count:100 ... done", "checkpoint_complete", 100, "boto3:s3://acme/7b/100"),
     ("Step: 100, rank 0 save ckpt use 3.211 s", "checkpoint_complete", 100, "step 100"),

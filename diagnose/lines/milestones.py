@@ -38,6 +38,7 @@ class Milestone:
     kind: ProgressKind
     step: int | None = None
     checkpoint: str | None = None
+    blocking: bool = False
 
 
 _KINDS = (len(CHECKPOINT_LITERALS), len(CHECKPOINT_LITERALS) + len(COMPLETED_LITERALS))
@@ -96,11 +97,20 @@ _CHECKPOINTING = Lazy(
 )
 _PATH = Lazy(
     r"(?:^|[\s'\"`(=:])((?:\w+:)?(?:\w+://|/|\./)[^\s'\"`,;)\]]{1,400}"
-    r"|[\w.\-]{1,100}/[\w./=\-]{1,300}\.(?:pt|pth|ckpt|safetensors|bin|distcp)\b)"
+    r"|[\w.\-]{1,100}/[\w./=\-]{1,300}\.(?:pt|pth|ckpt|safetensors|bin|distcp)\b"
+    r"|(?:[\w.\-]{1,100}/){1,8}checkpoint-\d{1,12}\b)"
 )
 _PLACE_STEP = Lazy(
     r"\b(?:iteration|global[ _]step|step|iter|batch count|updates?)\s*[:=]?\s*(\d{1,12})\b|@ (\d{1,12}) updates", _ANY
 )
+# MMEngine counts in front of the unit: `Saving checkpoint at 12 epochs`.
+_COUNTED = Lazy(r"\bcheckpoint at (\d{1,12}) (epoch|iter)(?:ation)?s\b", _ANY)
+# Programs that say when they begin to save and train on when the save is done: HF's Trainer, MMEngine.
+_BLOCKING = Lazy(r"\W*Saving (?:model checkpoint to \S|checkpoint at \d{1,12} (?:epoch|iter(?:ation)?)s\W*\Z)")
+# One file of the directory that is HF's checkpoint: the optimizer's and the generators' states are still to come.
+_OF_DIRECTORY = Lazy(r"(?P<directory>(?:\S*/)?checkpoint-\d{1,12})/[^/\s]{1,200}\.(?:safetensors|bin|json|pt|pth)\Z")
+# torchtitan's `(or staging if async is enabled)` denies nothing.
+_ASIDE = Lazy(r"\((?:or )?staging [^)]{1,60}\)")
 _PATH_STEP = Lazy(
     r"(?:global_step|global_steps?[_=-]|step[_=-]|steps[_=-]|checkpoint[_-]|ckpt[_-]|iter[_=-]"
     r"|epoch=\d{1,6}-step=)0*(\d{1,12})"
@@ -220,22 +230,33 @@ def _checkpoint(body: str) -> Milestone | None:
         kind = "checkpoint_loaded"
     else:
         return None
-    if _DENIED.search(_without_paths(body)) is not None:
+    if _DENIED.search(_ASIDE.sub("", _without_paths(body))) is not None:
         return None
     return _placed(kind, body)
 
 
 def _placed(kind: ProgressKind, body: str) -> Milestone:
-    """The milestone with the path or step that the line names."""
+    """The milestone with the path or step that the line names: both where the path does not hold the step."""
     path = _PATH.search(body)
     place = path[1].rstrip(".:") if path is not None else None
+    part = _OF_DIRECTORY.match(place) if place is not None else None
+    if part is not None:
+        kind, place = "checkpoint_started" if kind == "checkpoint_complete" else kind, part["directory"]
+    blocking = kind == "checkpoint_started" and (part is not None or _BLOCKING.match(body) is not None)
+    if place is None and (counted := _COUNTED.search(body)) is not None:
+        number, epochs = int(counted[1]), counted[2].lower() == "epoch"
+        return Milestone(kind, None if epochs else number, f"{'epoch' if epochs else 'step'} {number}", blocking)
     match = _PLACE_STEP.search(body)
+    if match is not None and place is not None and next(filter(None, match.groups())).lstrip("0") not in place:
+        number = int(next(filter(None, match.groups())))
+        unit = "iteration" if match[0].lower().startswith("iteration") else "step"
+        return Milestone(kind, number, f"{unit} {number} in {place}", blocking)
     if match is None and path is not None:
         match = _PATH_STEP.search(path[1])
     if match is None:
         match = _PATH_STEP.search(body)
     step = int(next(number for number in match.groups() if number is not None)) if match is not None else None
-    return Milestone(kind, step, place or (f"step {step}" if step is not None else None))
+    return Milestone(kind, step, place or (f"step {step}" if step is not None else None), blocking)
 
 
 def _without_paths(body: str) -> str:

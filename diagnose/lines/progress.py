@@ -45,7 +45,9 @@ class ProgressReader:
         # Exit codes of a scheduler's records are read from these, as only the whole record tells whose they are.
         in_record = line.source.kind == "scheduler" and "State: " not in body
         if found is not None and not (found.kind == "exit" and in_record):
-            return ProgressEvent(found.kind, line, attempt, step=found.step, checkpoint=found.checkpoint)
+            return ProgressEvent(
+                found.kind, line, attempt, step=found.step, checkpoint=found.checkpoint, blocking=found.blocking
+            )
         if line.source.kind == "scheduler" or (line.level or "").upper() in _COMPLAINING:
             return None
         step = self._steps.read(_stream(line), body) if any(hit[0] < len(STEP_LITERALS) for hit in hits) else None

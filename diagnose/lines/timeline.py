@@ -55,6 +55,8 @@ class AttemptProgress:
     checkpoint_started: str | None = None
     checkpoint_complete: str | None = None
     checkpoint_loaded: str | None = None
+    # A checkpoint that is whole as soon as the work goes on, and the step until which it does not.
+    blocking: tuple[str, int] | None = None
     step_times: dict[str, tuple[int, float]] = field(default_factory=dict)
     recent: dict[str, deque[Mark]] = field(default_factory=dict)
 
@@ -139,9 +141,13 @@ class Timeline:
             if len(progress.exits) < _EXITS:
                 progress.exits.append((event.step or 0, line))
         elif event.kind == "checkpoint_started":
-            progress.checkpoint_started = event.checkpoint or _shown(event.step)
+            progress.checkpoint_started = event.checkpoint or _shown(event.step) or _shown(progress.last_step)
+            if event.blocking and progress.checkpoint_started is not None:
+                progress.blocking = (progress.checkpoint_started, event.step or progress.last_step or 0)
         elif event.kind == "checkpoint_complete":
-            progress.checkpoint_complete = event.checkpoint or _shown(event.step) or progress.checkpoint_started
+            begun = progress.checkpoint_started or _shown(progress.last_step)
+            progress.checkpoint_complete = event.checkpoint or _shown(event.step) or begun
+            progress.blocking = None
         elif event.kind == "checkpoint_loaded":
             progress.checkpoint_loaded = event.checkpoint or _shown(event.step)
 
@@ -150,6 +156,8 @@ class Timeline:
         mark = Mark(line.source.name, line.stream, line.number, line.time)
         progress.steps += 1
         if event.step is not None:
+            if progress.blocking is not None and event.step > progress.blocking[1]:
+                progress.checkpoint_complete, progress.blocking = progress.blocking[0], None
             if progress.first_step is None:
                 progress.first_step = event.step
             if progress.last_step is None or event.step >= progress.last_step:
@@ -180,7 +188,7 @@ class Timeline:
 
 
 def _shown(step: int | None) -> str | None:
-    return None if step is None else str(step)
+    return None if step is None else f"step {step}"
 
 
 def _least(one: T | None, other: T | None) -> T | None:

@@ -175,6 +175,7 @@ class ProgressEvent:
     """One sign of progress: a step done, a checkpoint's start, end or load, a completion marker, an exit code.
 
     `step` is the step number, or the exit code for `exit`. `checkpoint` is a path or step in the log's own words.
+    `blocking` marks a checkpoint's start by a program that trains no further before the checkpoint is whole.
     """
 
     kind: ProgressKind
@@ -183,6 +184,7 @@ class ProgressEvent:
     step: int | None = None
     total: int | None = None
     checkpoint: str | None = None
+    blocking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
