@@ -83,7 +83,8 @@ class Judge:
         same_kind = (
             tuple(f for f in roots if root and f.error_type == root.error_type and f.role == root.role) if root else ()
         )
-        rivals = tuple(f for f in graph.tied if root and f.error_type != root.error_type and f in roots) if root else ()
+        suspects = {finding.id for finding in roots}
+        rivals = tuple(f for f in graph.tied if f.error_type != root.error_type and f.id in suspects) if root else ()
         return Judgement(
             attempt,
             status,
@@ -103,14 +104,14 @@ class Judge:
         """Unexplained causes and symptoms; a cause well after an unexplained symptom is its echo and stands behind."""
         roots = [finding for finding in graph.roots if finding.role != "teardown"]
         symptoms = [finding for finding in roots if finding.role == "symptom"]
-        echoes = [
-            finding
+        echoes = {
+            finding.id: finding
             for finding in roots
             if finding.role == "cause"
             and finding.traceback
             and any((gap := clocks.gap(symptom, finding)) is not None and gap > AFTER_SYMPTOM for symptom in symptoms)
-        ]
-        return [finding for finding in roots if finding not in echoes] + echoes
+        }
+        return [finding for finding in roots if finding.id not in echoes] + list(echoes.values())
 
     def _weak(self, root: Finding) -> bool:
         rule = self.rule(root)

@@ -145,7 +145,7 @@ class _Builder:
             foreign=foreign is not None,
             by_owner=error_type == "JobCancelled" and (situation.tagged("by-hand") or cancelled_by_owner(root)),
         )
-        words = words_of(root, rule, captures)
+        words = words_of(root, rule, captures, culprits)
         alternatives = self._alternatives(root, absent)
         reasons = list(blame.reasons)
         if absent:
