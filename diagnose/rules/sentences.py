@@ -126,7 +126,8 @@ def one_line(text: str) -> str:
     first = " ".join(first.split())
     if len(first) > _LONGEST:
         first = first[: _LONGEST - 3].rstrip() + "..."
-    return first if first.endswith("...") else first.rstrip(".,;: ") or first
+    first = first if first.endswith("...") else first.rstrip(".,;: ") or first
+    return first + ")" * (first.count("(") - first.count(")"))  # a message that was cut inside brackets
 
 
 def _quoted(value: Value) -> str:
@@ -137,7 +138,7 @@ def _quoted(value: Value) -> str:
 
 def _shell(value: object) -> str:
     """A value as one word of a shell command."""
-    text = one_line(str(value))
+    text = " ".join(str(value).split())[:_LONGEST]
     return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "'\"'\"'") + "'"
 
 

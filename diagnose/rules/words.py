@@ -6,11 +6,11 @@ where to look and what to change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from diagnose.dataclass import dataclass
-from diagnose.models import DiagnosisRule, Finding
-from diagnose.rules.captures import Value
+from diagnose.models import Culprit, DiagnosisRule, Finding
+from diagnose.rules.captures import CODE_PLACE, Value
 from diagnose.rules.collectives import describe_ranks
 from diagnose.rules.sentences import fill, one_line
 
@@ -97,19 +97,26 @@ EXCEPTION_HINTS: Mapping[str, str] = {
     "UnicodeDecodeError": (
         "Open the file with its true encoding, or look for binary or compressed data under a text name."
     ),
-    "ValueError": "Check the value that the message names[ where it is used, at {file}].",
+    "ValueError": "Check the value that the message names[; it is used at {file}].",
     "ZeroDivisionError": "Look for an empty data set, batch or world size[ at {file}]: its count is 0.",
 }
 OTHER_HINT = "Read the message and the code[ at {file}]; as long as they stand, the same input fails the same way."
 
 
-def words_of(root: Finding, rule: DiagnosisRule | None, captures: Mapping[str, Value]) -> Words:
+def words_of(
+    root: Finding, rule: DiagnosisRule | None, captures: Mapping[str, Value], culprits: Sequence[Culprit]
+) -> Words:
     """The sentences for a root; `captures` are its own and what was found out since."""
     if rule is None:
         hint = EXCEPTION_HINTS.get(root.error_type, OTHER_HINT)
         return Words(_cause_of_exception(root), fill(hint, captures))
     said = rule.verdict
-    checks = (fill(check, captures, rule.captures, command=True) for check in said.checks)
+    if "file" in rule.captures and captures.get("file") == captures.get(CODE_PLACE):
+        # The rule's own file is another than the line of code that a traceback ends in.
+        captures = {name: value for name, value in captures.items() if name != "file"}
+    hosts = [culprit.id for culprit in culprits if culprit.kind == "host"]
+    where = {"host": hosts[0], **captures} if len(hosts) == 1 else captures
+    checks = (fill(check, where, rule.captures, command=True) for check in said.checks)
     return Words(
         fill(said.cause, captures, rule.captures),
         fill(said.hint, captures, rule.captures),
