@@ -214,3 +214,29 @@ def test_any_json_gives_lines(value):
     for line in read(json.dumps(value)):
         assert line.time is None or math.isfinite(line.time)
         line.text.encode()
+
+
+def test_a_host_behind_the_stamp_is_one_once_a_programs_output_follows():
+    stamp = "2026-12-24T18:00:11Z "
+    first, second, third = read(
+        stamp + "gx-3 loads", stamp + "gx-3 Traceback (most recent call last):", stamp + "gx-3 $ x"
+    )
+    assert (first.host, second.host, third.host) == (None, "gx-3", "gx-3")
+    assert third.body == "$ x"
+    assert [line.host for line in read(stamp + "llama-7b loaded", stamp + "step-7 Traceback (most")] == [None, None]
+
+
+def test_lines_of_a_devices_report_are_that_devices():
+    lines = read(
+        "GPU 00000000:B1:00.0", "    Clocks Event Reasons", "        HW Slowdown : Active", "", "done", "    x"
+    )
+    assert [line.gpu for line in lines] == [None, "0000:b1:00", "0000:b1:00", "0000:b1:00", None, None]
+
+
+def test_the_label_of_a_task_that_runs_torchrun_is_no_rank():
+    agent = "W1109 09:19:58.308143 7012 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 7100"
+    text = "".join(f"0: {line}\n" for line in ("Traceback (most recent call last):", "KeyError: 1", agent))
+    reader = LineReader(LogSource("job.log"), Limits())
+    reader.learn(text.encode())
+    lines = [line for raw in text.splitlines() for line in reader.read(KeptLine(1, raw.encode()))]
+    assert [line.rank for line in lines] == [None, None, None]

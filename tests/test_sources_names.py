@@ -85,12 +85,14 @@ def test_names_say_what_they_say(path, expected):
     assert {key: getattr(facts, key) for key in expected} == expected
 
 
-@pytest.mark.parametrize("text", ["gx-043", "node01", "ip-10-0-3-7", "dgx-a100-3", "fb-06", "nid001234"])
+@pytest.mark.parametrize("text", ["gx-043", "node01", "ip-10-0-3-7", "dgx-a100-3", "fb-06", "nid001234", "aur-g11"])
 def test_hosts_look_like_hosts(text):
     assert host_like(text)
 
 
-@pytest.mark.parametrize("text", ["", "rank3", "run-7", "llama-70", "gpt3", "epoch-10", "train", "a" * 70 + "1"])
+@pytest.mark.parametrize(
+    "text", ["", "rank3", "run-7", "llama-70", "gpt3", "epoch-10", "run-s3", "s3", "train", "a" * 70 + "1"]
+)
 def test_other_words_with_numbers_do_not(text):
     assert not host_like(text)
 

@@ -175,7 +175,7 @@ class FactReader:
         """Take what a line says of units."""
         text = line.text if len(line.text) <= SEARCHED else line.text[:SEARCHED]
         hits = self._gate.find_matches_as_indexes(text, overlapping=True)
-        if not hits or line.quoted:
+        if not hits or (line.quoted and not line.body.startswith("SLURM_")):  # an echo of the job's own variables
             return
         done = set()
         for hit in hits:

@@ -45,8 +45,9 @@ _FRONT = Lazy(r"(?i:login|log-?in|head|master|mgmt|admin|submit|bastion|jump|fro
 _MANY_NODES = Lazy(
     r"(?:--nnodes|\bnnodes|--num_nodes|--nodes|\bSLURM_(?:JOB_|STEP_)?N(?:UM_)?NODES|\bNumNodes)[= ]+['\"]?(\d{1,5})\b"
     r"|\bnNodes (\d{1,5})\b"
+    r"|NODELIST=[^\s=]{0,200}([\[,])"
 )
-_MANY_LITERALS = ("nodes", "NODES", "Nodes")
+_MANY_LITERALS = ("nodes", "NODE", "Nodes")
 _NCCL = Lazy(r"(?P<host>[A-Za-z0-9][\w.-]{0,252}):\d{1,9}:\d{1,9} \[\d{1,3}\] NCCL ")
 _NCCL_SAYS = (" nranks ", " nRanks ", "Bootstrap : Using")  # what no filter takes away: all hosts are heard, or none
 _NCCL_SIZE = Lazy(r" n[rR]anks (\d{1,7})\b")
@@ -83,9 +84,7 @@ class Whereabouts:
             return
         text = line.text[:512]
         if line.quoted:
-            # A command that somebody typed is no event, but the prompt before it tells where.
-            if "@" in text[:64] and (found := _PROMPT.match(text)) and _FRONT.match(found["host"]) is None:
-                self._host(line, attempt, found["host"])
+            self._typed(line, attempt, text)
             return
         if "NCCL " in text and (found := _NCCL.search(text)) is not None:
             self._nccl(line, attempt, found["host"], text)
@@ -96,8 +95,20 @@ class Whereabouts:
             return
         elif any(literal in text for literal in LITERALS) and (found := _STATED.search(text)) is not None:
             self._host(line, attempt, found["slurm"] or found["banner"] or found["pair"])
+        self._several(line, attempt, text)
+
+    def _typed(self, line: Line, attempt: int, text: str) -> None:
+        """A command that somebody typed or a variable's echo is no event, but tells where."""
+        if "@" in text[:64] and (found := _PROMPT.match(text)) is not None and _FRONT.match(found["host"]) is None:
+            self._host(line, attempt, found["host"])
+        elif "SLURM" in text:
+            if (found := _STATED.search(text)) is not None and found["slurm"]:
+                self._host(line, attempt, found["slurm"])
+            self._several(line, attempt, text)
+
+    def _several(self, line: Line, attempt: int, text: str) -> None:
         if any(literal in text for literal in _MANY_LITERALS) and (found := _MANY_NODES.search(text)) is not None:
-            self._many(line, attempt, int(found[1] or found[2]) > 1)
+            self._many(line, attempt, bool(found[3]) or int(found[1] or found[2]) > 1)
 
     def _nccl(self, line: Line, attempt: int, host: str, text: str) -> None:
         if any(literal in text for literal in _NCCL_SAYS):

@@ -62,10 +62,10 @@ class _Culprits:
             self._named_by_rule(self._rule)
         elif self._telling():
             self._ranks(sorted(root.ranks), self._why)
-        if root.family in _OF_CODE:
-            self._code()
         if root.error_type in _ON_VOLUME:
             self._volume()
+        elif root.family in _OF_CODE:
+            self._code()
         self._machine()
         self._presumed()
         return tuple(self._found.values())
