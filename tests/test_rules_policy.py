@@ -223,12 +223,12 @@ def test_the_last_complete_checkpoint_is_named_where_the_job_runs_again(made, ch
 
 
 def test_hints_of_rule_and_row_stand_together(rule_set):
-    recovery = recover(rule_set.policy, situation("CUDAError"), "Read rank 3.", ("dcgmi diag",))
-    assert recovery.hint == "Read rank 3. Restart once."
+    made = situation("CUDAError")
+    said = next(row.hint for row in rule_set.policy if row.id == "cuda-one-gpu")
+    recovery = recover(rule_set.policy, made, "Read rank 3.", ("dcgmi diag",))
+    assert recovery.hint == f"Read rank 3. {said}"
     assert recovery.checks == ("dcgmi diag",)
-    assert (
-        recover(rule_set.policy, situation("CUDAError"), "Read it; restart once.", ()).hint == "Read it; restart once."
-    )
+    assert recover(rule_set.policy, made, f"Read rank 3; {said.lower()}", ()).hint == f"Read rank 3; {said.lower()}"
 
 
 @pytest.mark.parametrize(
