@@ -141,7 +141,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to say when this finding is the root cause. `{name}` is filled in from the captures."""
+    """What to say when this finding is the root cause.
+
+    `{name}` is filled in from the captures, `[ on {host}]` is left out where it is not known: see `rules.sentences`.
+    """
 
     cause: str
     hint: str

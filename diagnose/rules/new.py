@@ -37,10 +37,10 @@ signatures:
 match: {{any: [main]}}
 captures: {{detail: str}}
 verdict:
-  cause: 'FILL IN the cause, with {{detail}}'
+  cause: 'FILL IN the cause, with {{detail}}[ on rank {{rank}}]'
   culprit: {{rank: '{{rank}}'}}
-  hint: 'FILL IN what to do next.'
-  checks: []
+  hint: 'FILL IN what to look at or which setting to change; rules/policy.yml says what to do with job and node.'
+  checks: ['[on {{host}}: |on the node: ]FILL IN a command to paste']
 examples:
   positive:
     - log: |
