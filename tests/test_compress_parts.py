@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from diagnose.compress import PREFIX, Guard, expand, is_bar, relax, template
 from diagnose.compress.guard import Answer
-from diagnose.compress.prefix import writer_span
+from diagnose.compress.prefix import LinePattern, split, writer_span
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,19 @@ def test_prefixes(prefix):
 @pytest.mark.parametrize("line", ["ERROR - done", "not done", "2026-03-01 10:00:00,123 - ERROR - done", "[ERROR] done"])
 def test_what_is_no_prefix(line):
     assert not re.fullmatch(expand("{prefix}done"), line.encode())
+
+
+@pytest.mark.parametrize(
+    "own", ["done", r"\[NeMo I [^]]*\] done", r" *\d*:? ?done", r"a|(?:\[.*\] )?done", r"- - done"]
+)
+def test_a_line_pattern_matches_what_it_stands_for(own):
+    whole = re.compile(expand("{prefix}" + own))
+    prefixed, behind = split("{prefix}" + own)
+    pattern = LinePattern(behind, prefixed=prefixed)
+    for prefix in ("", *PREFIXES):
+        for end in ("done", "not done", "a", "- done", "- - done"):
+            line = (prefix + end).encode()
+            assert pattern.matches(line) == (whole.fullmatch(line) is not None), line
 
 
 def test_the_prefix_is_safe_and_blind_to_digits():
