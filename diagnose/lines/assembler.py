@@ -119,7 +119,10 @@ class RecordAssembler:
         hits = self._search(line.text)
         records = self._assemble(line, hit=bool(hits))
         if self._tables.busy or (hits and any(self._kinds[hit[0]] == _TABLE for hit in hits)):
-            records += self._tables.feed(line)
+            listed = self._tables.feed(line)
+            if listed and line.time is None:
+                records = [replace(record, fields=LISTED) if record.kind == "line" else record for record in records]
+            records += listed
         return records
 
     def _assemble(self, line: Line, *, hit: bool) -> list[Record]:
@@ -253,6 +256,9 @@ class RecordAssembler:
             self._after_launcher.add(stream)
         return records
 
+
+# The fields of a line that is a row of a scheduler's listing: its place in the file is no place in time.
+LISTED = {"listed": "true"}
 
 # Too short or too common to guard by: a line that matters holds another of the literals beside them.
 _COMMON = frozenset({": line ", "Failures:", "Reason  ", "kubectl ", "Oops:", "frame #0"})

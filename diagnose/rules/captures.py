@@ -26,6 +26,8 @@ RESERVED: Mapping[str, CaptureType] = {
     "pg": "str",
     "pg_rank": "int",
 }
+# Set where a listing says it without a time: its place among the lines of the log tells no order.
+UNDATED = "undated"
 # Where a traceback says that it was raised: the user's own frame, and the installed package's below it.
 CODE_PLACE, LIBRARY_PLACE = "code_place", "library_place"
 _PCI = Lazy(r"[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}")

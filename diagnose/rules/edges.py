@@ -17,6 +17,7 @@ _KILLS = (
     "anomaly/*", "script/*",
 )  # fmt: skip
 _ENDS_PROCESSES = ("hardware/*", "host/*", "node/*", "scheduler/*")
+_PHYSICAL = frozenset({"hardware", "node", "host"})
 _USER_CODE = ("framework/*", "data/*", "script/*", "anomaly/*")
 
 # (what explains, what it explains, how far it reaches)
@@ -53,6 +54,8 @@ class Edges:
     def _decide(self, cause: Finding, effect: Finding) -> Scope | None:
         if cause.rule and cause.rule == effect.rule and cause.error_type == effect.error_type:
             return None
+        if _on_the_bus(effect) and cause.family not in _PHYSICAL:
+            return None
         names_cause, names_effect = names_of(cause), names_of(effect)
         scopes: list[Scope] = []
         own = self._explains.get(cause.rule or "", ())
@@ -65,6 +68,11 @@ class Edges:
             if names_cause & set(causes) and names_effect & set(effects) and cause.error_type != effect.error_type:
                 scopes.append(scope)
         return _widest(scopes) if scopes else None
+
+
+def _on_the_bus(finding: Finding) -> bool:
+    """Whether a kernel log alone names a cause of communication trouble: a process that dies does not make it."""
+    return finding.family == "comm" and finding.role == "cause" and finding.sources == frozenset({"kernel"})
 
 
 def _default_scope(cause: Finding, effect: Finding) -> Scope:

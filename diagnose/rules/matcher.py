@@ -16,7 +16,7 @@ from diagnose.dataclass import dataclass, field
 from diagnose.lines.frames import culprit_file, innermost_user_frame, library_file
 from diagnose.models import DiagnosisRule, Line, LogSource, RaisedException, Record, RuleSet
 from diagnose.models.rule import Role
-from diagnose.rules.captures import CODE_PLACE, LIBRARY_PLACE, RESERVED, Value, typed
+from diagnose.rules.captures import CODE_PLACE, LIBRARY_PLACE, RESERVED, UNDATED, Value, typed
 from diagnose.rules.gate import CompiledSignature, Gate
 from diagnose.rules.intrinsic import deciding_exception, error_type_of, role_of
 from diagnose.rules.sighting import EvidenceDraft, Sighting
@@ -257,6 +257,8 @@ def _captures(rule: DiagnosisRule, match: regex.Match[str], line: Line, record: 
         value = typed(name, text, rule.captures.get(name))
         if value is not None:
             captures[name] = value
+    if line.time is None and line.source.kind == "job" and (record.kind == "scheduler" or "listed" in record.fields):
+        captures[UNDATED] = 1
     defaults = (("rank", line.rank), ("host", line.host), ("gpu", line.gpu), ("pid", line.pid))
     for name, known in defaults:
         if known is not None and name in RESERVED:

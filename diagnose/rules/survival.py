@@ -10,13 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from diagnose.lines.timeline import AttemptProgress, Mark
 from diagnose.models import ExcludedFinding, Finding, Line
-from diagnose.patterns import Lazy
+from diagnose.rules.captures import UNDATED
 from diagnose.rules.edges import Edges
 from diagnose.rules.precedence import Clocks
 
-# `kubectl get events` and the events of `kubectl describe`: an age in place of a time.
-_AGE = r"\d{1,4}[smhd](?:\d{1,2}[smhd])?(?: \(x\d{1,6} over [\dsmhd]{1,8}\))?"
-_EVENT = Lazy(r"\s{0,8}(?:" + _AGE + r"\s+(?:Warning|Normal)\s|(?:Warning|Normal)\s+\w{3,40}\s+" + _AGE + r"\s)")
+_COMPLETED = "the job completed after it"
 # Problems that go on hurting while steps are still made: progress after them proves nothing.
 _WITH_PROGRESS = frozenset({"GPUThermalThrottle", "TrainingAnomaly"})
 
@@ -34,6 +32,11 @@ def set_aside(
             excluded.append(ExcludedFinding(finding, why))
         else:
             kept.append(finding)
+    undated = [aside for aside in excluded if UNDATED in aside.finding.captures and aside.why != _COMPLETED]
+    if undated and any(f.role == "symptom" for f in kept) and not any(f.role == "cause" for f in kept):
+        # Others waited for what nothing else explains, and where a listing stands in a log is not when it happened.
+        kept += [aside.finding for aside in undated]
+        excluded = [aside for aside in excluded if aside not in undated]
     return _went_on(kept, excluded, edges)
 
 
@@ -50,8 +53,8 @@ def failed_exits(progress: AttemptProgress) -> list[tuple[int, Line]]:
 
 def _why(finding: Finding, progress: AttemptProgress, end: Line | None, clocks: Clocks) -> str | None:
     if end is not None and _line_after(end, finding, clocks):
-        return "the job completed after it"
-    if not finding.survivable or finding.error_type in _WITH_PROGRESS or _listed(finding):
+        return _COMPLETED
+    if not finding.survivable or finding.error_type in _WITH_PROGRESS:
         return None
     if finding.ranks and all(_mark_after(progress.by_rank.get(rank), finding, clocks) for rank in finding.ranks):
         return "the same ranks made progress after it"
@@ -60,11 +63,6 @@ def _why(finding: Finding, progress: AttemptProgress, end: Line | None, clocks: 
     if any(len(marks) >= 2 and _mark_after(marks[-2], finding, clocks) for marks in progress.recent.values()):
         return "the job made progress after it"
     return None
-
-
-def _listed(finding: Finding) -> bool:
-    """Whether only a listing of cluster events with ages says it: where such a table was pasted tells no time."""
-    return finding.first is None and all(_EVENT.match(evidence.text) for evidence in finding.evidence)
 
 
 def _mark_after(mark: Mark | None, finding: Finding, clocks: Clocks) -> bool:
