@@ -7,6 +7,7 @@ In: a path (archive members with `!`). Out: `NameFacts`, some of them guesses th
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
@@ -78,6 +79,8 @@ _RECORDER_WORDS = ("comm_lib_trace", "nccl_trace", "fr_trace", "flight_recorder"
 _STACK_WORDS = ("spy", "stack", "gdb")
 _POD_WORDS = ("worker-", "master-", "launcher-", "chief-", "ps-", "head-", "server-")
 _HOST = r"(?P<host>[a-z][a-z0-9-]{0,60}[0-9])"
+# A host's name may end in a letter, where a cloud made it up: `gke-pool-3f2a-x1zq`.
+_LETTERED = r"(?P<host>[a-z][a-z0-9]{0,30}-[a-z0-9-]{1,60}[a-z])"
 _DOMAIN = r"(?:\.[a-z][a-z0-9.-]{0,80})?"
 _NUMBER = r"0{0,8}[0-9]{1,6}"
 _RANK = rf"(?:global)?[_-]?rank[._=-]?(?P<rank>{_NUMBER})"
@@ -100,6 +103,7 @@ FILE_NAMES: tuple[_Name, ...] = (
     _name(_KERNEL_WORDS, rf"{_HOST}{_DOMAIN}[._-]{_KERNEL}(?:[._-].{{0,40}})?", "kernel"),
     _name(_KERNEL_WORDS, rf"(?:var[._-]log[._-])?{_KERNEL}[._-]{_HOST}{_DOMAIN}", "kernel"),
     _name(_KERNEL_WORDS, rf"(?:var[._-]log[._-])?{_KERNEL}(?:[._-][0-9T.:_-]{{1,30}})?", "kernel"),
+    _name(_KERNEL_WORDS, rf"{_LETTERED}{_DOMAIN}[._-]{_KERNEL}(?:[._-][0-9T.:_-]{{1,30}})?", "kernel"),
     _name(_SYSTEM_WORDS, rf"{_HOST}{_DOMAIN}[._-]{_SYSTEM}(?:[._-].{{0,40}})?", guess="kernel"),
     _name(_SYSTEM_WORDS, rf"(?:var[._-]log[._-])?{_SYSTEM}[._-]{_HOST}{_DOMAIN}", guess="kernel"),
     _name(_SYSTEM_WORDS, rf"(?:var[._-]log[._-])?{_SYSTEM}(?:[._-][0-9T.:_-]{{1,30}})?", guess="kernel"),
@@ -147,6 +151,8 @@ FILE_NAMES: tuple[_Name, ...] = (
     _name(_DIGITS, rf"(?:stdout|stderr|out|err|log|train|job)[._-]{_HOST}"),
     _name(_DIGITS, rf"{_HOST}[._-](?:stdout|stderr|out|err|log|train|job)"),
 )
+_RANGE = rf"(?:-|_?-?to-?_?|\.\.)({_NUMBER})(?![0-9])"
+_MOST_OF_A_RANGE = 1024
 _ATTEMPT = rf"(?:attempt|restart|retry)[._-]?(?P<attempt>{_NUMBER})"
 _FOLDERS = (
     _name(("attempt", "restart", "retry"), _ATTEMPT),
@@ -178,6 +184,14 @@ s t n x c g m u p nodes np nproc nnodes nccl torch pytorch python py ray mpi inc
 demo foo bar results result snapshot dump core level round group set split layer block
 """
 _NO_HOSTS = frozenset(_NO_HOST_WORDS.split())
+# With a number these are runs, ranks and parts of logs even beside `dmesg`; `gpu01` and `n012` are hosts there.
+_RUN_WORDS = """
+rank local-rank job run attempt restart retry part log out err output v version case exp experiment trial try slurm
+boot step epoch iter seed incident inc issue bug ticket old new tmp day week
+"""
+_RUNS = frozenset(_RUN_WORDS.split())
+# Words of machines, among those above: beside a kernel log a folder so called is a host.
+_MACHINES = frozenset(("gpu", "gpus", "cuda", "nodes", "c", "e", "g", "m", "n", "p", "r", "s", "t", "u", "x"))
 # Folders and files so called are hosts without further proof, if the number is written as admins do.
 _SURE_HOST = r"(?:node|host|compute|dgx|hgx|gpu-?node|cnode)[a-z]{0,4}-?[0-9]{2,5}|nid[0-9]{3,6}|ip(?:-[0-9]{1,3}){4}"
 
@@ -192,13 +206,24 @@ def facts_of(path: str) -> NameFacts:
     return facts
 
 
-def host_like(text: str) -> bool:
-    """Say whether `text` could be a host's name: letters with a number at the end, and none of the common words."""
+def host_like(text: str, but: frozenset[str] = frozenset()) -> bool:
+    """Say whether `text` could be a host's name: letters with a number at the end, and no common word `but` these."""
     if not text or not text[-1].isdigit() or len(text) > 63:
         return False
     words = [word for part in text.lower().split("-") if (word := part.rstrip("0123456789"))]
     # One letter with a number is nothing in particular by itself (`s3`), and a host's number within a name (`aur-g11`).
-    return not any(word in _NO_HOSTS and (len(word) > 1 or len(words) == 1) for word in words)
+    return not any(word in _NO_HOSTS and word not in but and (len(word) > 1 or len(words) == 1) for word in words)
+
+
+def _machine_like(text: str) -> bool:
+    return host_like(text, _MACHINES)
+
+
+def kernel_host_like(text: str) -> bool:
+    """Say whether `text` beside `dmesg`, `kernel` or the like is the host's name: any with a number, but a run's."""
+    if len(text) > 63 or not any(char.isdigit() for char in text):
+        return False
+    return text.lower().rstrip("0123456789").rstrip("-") not in _RUNS
 
 
 def surely_host(text: str) -> bool:
@@ -240,28 +265,39 @@ def _file_facts(base: str) -> NameFacts:
     for entry in FILE_NAMES:
         if match := entry.match(stem, lower):
             host = match.groupdict().get("host")
-            if host is not None and not host_like(host):
+            likely = kernel_host_like if "kernel" in (entry.kind, entry.kind_guess) else host_like
+            if host is not None and not likely(host):
                 continue  # a later entry may read the same name without a host
-            return replace(_with(facts, match), kind=entry.kind, kind_guess=entry.kind_guess)
+            return replace(_with(facts, match, likely), kind=entry.kind, kind_guess=entry.kind_guess)
     return facts
 
 
-def _with(facts: NameFacts, match: re.Match[str]) -> NameFacts:
-    """Add a match's groups to the facts; what is known already stays."""
+def _with(facts: NameFacts, match: re.Match[str], likely: Callable[[str], bool] = host_like) -> NameFacts:
+    """Add a match's groups to the facts, a host if it is a `likely` one; what is known already stays."""
     groups = {key: value for key, value in match.groupdict().items() if value is not None}
     if "pod" in groups and facts.host is None:
         facts = replace(facts, host=groups["pod"])
-    if "host" in groups and host_like(groups["host"]):
+    if "host" in groups and likely(groups["host"]):
         facts = replace(facts, host_guesses=(*facts.host_guesses, groups["host"]))
-    if "rank" in groups and facts.rank is None:
+    if "rank" in groups and facts.rank is None and not _of_a_range(match, "rank"):
         facts = replace(facts, rank=int(groups["rank"]))
-    if "local_rank" in groups and facts.local_rank is None:
+    if "local_rank" in groups and facts.local_rank is None and not _of_a_range(match, "local_rank"):
         facts = replace(facts, local_rank=int(groups["local_rank"]))
     if "attempt" in groups and facts.attempt is None:
         facts = replace(facts, attempt=int(groups["attempt"]))
     if "task" in groups and facts.task is None:
         facts = replace(facts, task=int(groups["task"]), group=match.string[: match.start("task")])
     return facts
+
+
+def _of_a_range(match: re.Match[str], group: str) -> bool:
+    """Say whether a rank is the first of several that share the file: `rank0-3`, `rank_8_to_15`."""
+    rest = _compiled(_RANGE).match(match.string, match.end(group))
+    if rest is None:
+        return False
+    first, last = int(match[group]), int(rest[1])
+    # Other numbers stand behind ranks as well: dates, ids of jobs.
+    return first < last < first + _MOST_OF_A_RANGE
 
 
 def _folder_facts(facts: NameFacts, folders: list[str], stem: str) -> NameFacts:
@@ -281,7 +317,7 @@ def _folder_facts(facts: NameFacts, folders: list[str], stem: str) -> NameFacts:
             if match := entry.match(folder, lower):
                 if "pod" in match.groupdict() and facts.task is not None:
                     facts = replace(facts, attempt=facts.task, task=None)
-                facts = _with(facts, match)
+                facts = _with(facts, match, _machine_like if "kernel" in (facts.kind, facts.kind_guess) else host_like)
                 break
     if facts.task is not None:
         facts = replace(facts, group="/".join((*folders, facts.group)))
