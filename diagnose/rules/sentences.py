@@ -139,6 +139,7 @@ def _quoted(value: Value) -> str:
 def _shell(value: object) -> str:
     """A value as one word of a shell command."""
     text = " ".join(str(value).split())[:_LONGEST]
+    text = text.rstrip(".,;:") or text
     return text if _PLAIN.fullmatch(text) else "'" + text.replace("'", "'\"'\"'") + "'"
 
 
