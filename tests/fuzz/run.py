@@ -1,11 +1,11 @@
-"""Coverage-guided fuzzing of everything that reads what others wrote: logs, archives, rule files, scheduler records.
+"""Coverage-guided fuzzing of all that reads what others wrote: logs, archives, rules, scheduler records, inventories.
 
     python tests/fuzz/run.py --seconds 240                     all targets, the time shared evenly
     python tests/fuzz/run.py --seconds 60 --target archive     one of them
     python tests/fuzz/run.py --target archive --replay FILE    one input again, with its traceback
 
-In: fixtures as seeds. Out: executions per target on standard output; an input that crashes or takes longer than its
-time is written to a file, and the exit code is 1. Needs `pip install --group fuzz`; uses no network.
+In: fixtures and the shipped rules as seeds. Out: executions per target on standard output; an input that crashes, takes
+longer than its time, or yields a report that breaks the contract is written to a file, and the exit code is 1. Needs `pip install --group fuzz`; uses no network.
 
 Each target runs in a process of its own, because libFuzzer ends the process it runs in. The first byte of an input
 chooses what the rest is: which name a file has, which kind of rule file it is.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import pkgutil
 import re
@@ -23,6 +24,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import jsonschema
+
+    from diagnose.models import RuleSet
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FIXTURES = os.path.join(ROOT, "tests", "fixtures")
@@ -42,7 +49,9 @@ RULE_NAMES = (
     "silenced.yml",
 )
 ARCHIVES = (".tgz", ".tar", ".gz", ".zip", ".bz2", ".xz", ".zst")
-TARGETS = ("log", "archive", "rules", "scheduler")
+TARGETS = ("log", "archive", "rules", "scheduler", "inventory")
+# What rules speak of, without the rules: a rule that is tried stands on these, and is loaded in milliseconds.
+BASE = ("taxonomy.yml", "tags.yml", "programs.yml", "policy.yml", "tables")
 
 
 def main() -> int:
@@ -112,17 +121,28 @@ def work(target: str, arguments: list[str]) -> int:
         for module in pkgutil.walk_packages(package.__path__, "diagnose."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
-    makers = {"log": log_target, "archive": archive_target, "rules": rules_target, "scheduler": scheduler_target}
     folder = tempfile.mkdtemp()
     try:
-        atheris.Setup([sys.argv[0], *arguments], makers[target](folder))
+        atheris.Setup([sys.argv[0], *arguments], target_of(target, folder))
         atheris.Fuzz()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
-Target = Callable[[bytes], None]
+Target = Callable[[bytes], object]
+
+
+def target_of(name: str, folder: str) -> Target:
+    """What is done with each input; its files lie in a folder of their own."""
+    made = {
+        "log": log_target,
+        "archive": archive_target,
+        "rules": rules_target,
+        "scheduler": scheduler_target,
+        "inventory": inventory_target,
+    }
+    return made[name](folder)
 
 
 def log_target(folder: str) -> Target:
@@ -147,16 +167,22 @@ def scheduler_target(folder: str) -> Target:
     return lambda data: diagnosed((), scheduler_records=(written(folder, "record", data),))
 
 
+def inventory_target(folder: str) -> Target:
+    """Bytes as an inventory, beside a log that names a rank and a host."""
+    log = written(
+        folder, "job.log", b"gx-01:100:200 [3] NCCL INFO rank 3 nranks 8\n[rank3]: RuntimeError: CUDA error\n"
+    )
+    return lambda data: diagnosed((log,), inventory=written(folder, "inventory.csv", data))
+
+
 def rules_target(folder: str) -> Target:
-    """Bytes as one file of a site's rules; what loads is then used."""
+    """Bytes as one file of a site's rules; what loads is run on its own examples. Gives whether it loaded."""
     from diagnose.errors import RuleError
-    from diagnose.models import RuleSet
     from diagnose.rules.load import load_rules
 
-    base = os.path.join(FIXTURES, "rules")
-    site, log = os.path.join(folder, "site"), written(folder, "job.log", b"[rank3]: CUDA error 12 at step 7\n")
+    base, site, log = rule_base(folder), os.path.join(folder, "site"), os.path.join(folder, "job.log")
 
-    def run(data: bytes) -> None:
+    def run(data: bytes) -> bool:
         name = RULE_NAMES[data[0] % len(RULE_NAMES)] if data else RULE_NAMES[0]
         path = os.path.join(site, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -168,10 +194,33 @@ def rules_target(folder: str) -> Target:
             str(error).encode("utf-8", "backslashreplace")
         finally:
             os.unlink(path)
-        if rules is not None:
-            diagnosed((log,), rules=rules)
+        if rules is None:
+            return False
+        written(folder, "job.log", own_examples(rules))
+        diagnosed((log,), kernel_logs=(log,), rules=rules)
+        return True
 
     return run
+
+
+def rule_base(folder: str) -> str:
+    """The shipped taxonomy, tags, tables and policy, without a rule."""
+    base = os.path.join(folder, "base")
+    os.mkdir(base)
+    for name in BASE:
+        path = os.path.join(ROOT, "rules", name)
+        if os.path.isdir(path):
+            shutil.copytree(path, os.path.join(base, name))
+        else:
+            shutil.copy(path, base)
+    return base
+
+
+def own_examples(rules: RuleSet) -> bytes:
+    """The texts that the rules' examples hold, as one log."""
+    texts = [example.log for rule in rules.diagnoses for example in rule.examples.positive]
+    texts += [text for rule in rules.filters for text in (*rule.examples.noise, *rule.examples.signal)]
+    return "\n".join(["step 1 loss 2.5", *texts, "[rank3]: CUDA error 12 at step 7", ""]).encode("utf-8", "replace")
 
 
 def written(folder: str, name: str, data: bytes) -> str:
@@ -183,6 +232,7 @@ def written(folder: str, name: str, data: bytes) -> str:
 
 
 _rules: list[object] = []
+_contract: list[jsonschema.Draft202012Validator] = []
 
 
 def diagnosed(
@@ -190,9 +240,12 @@ def diagnosed(
     *,
     kernel_logs: tuple[str, ...] = (),
     scheduler_records: tuple[str, ...] = (),
+    inventory: str | None = None,
     rules: object = None,
 ) -> None:
-    """A whole run: an error meant for the user is an answer, any other is a crash."""
+    """A whole run: an error meant for the user is an answer, any other is a crash, and so is an invalid report."""
+    import jsonschema
+
     from diagnose.errors import DiagnoseError
     from diagnose.pipeline import Request, Services, diagnose
     from diagnose.report import render
@@ -204,13 +257,19 @@ def diagnosed(
             _rules.append(load_rules())
         rules = _rules[0]
     limits = Limits(block_bytes=4096, expanded_bytes=8 << 20, structured_bytes=1 << 20)
-    request = Request(paths, kernel_logs, scheduler_records)
+    request = Request(paths, kernel_logs, scheduler_records, inventory)
     try:
         report = diagnose(request, Services(rules), Settings(limits=limits))  # type: ignore[arg-type]
     except DiagnoseError:
         return
+    if not _contract:
+        with open(os.path.join(FIXTURES, "report.schema.json"), encoding="utf-8") as file:
+            _contract.append(jsonschema.Draft202012Validator(json.load(file)))
     for form in ("text", "json", "markdown"):
-        render(report, form, explain=True, verbose=True).encode("utf-8")  # type: ignore[arg-type]
+        text = render(report, form, explain=True, verbose=True)  # type: ignore[arg-type]
+        text.encode("utf-8")
+        if form == "json":
+            _contract[0].validate(json.loads(text))
 
 
 def seeds_of(target: str) -> Iterator[bytes]:
@@ -231,6 +290,8 @@ def seeds_of(target: str) -> Iterator[bytes]:
                 yield data[:LONGEST_SEED]
     if target == "archive":
         yield from made_archives()
+    if target == "inventory":
+        yield from made_inventories()
     if target == "rules":
         yield from rule_seeds()
 
@@ -245,6 +306,15 @@ def rule_seeds() -> Iterator[bytes]:
             if chosen is not None and os.path.getsize(path) <= LONGEST_SEED:
                 with open(path, "rb") as file:
                     yield bytes([chosen]) + file.read()
+
+
+def made_inventories() -> Iterator[bytes]:
+    """One small inventory of every kind."""
+    yield b"rank,host,local_rank,pci,nic\n3,gx-01,3,0000:5d:00.0,mlx5_3\n"
+    yield b"rank\thost\tgpu\n3\tgx-01\t3\n"
+    yield b'[{"rank": 3, "host": "gx-01", "local_rank": 3, "pci": "0000:5d:00.0"}]\n'
+    yield b'{"rank": 3, "host": "gx-01"}\n{"rank": 4, "host": "gx-02"}\n'
+    yield b"- rank: 3\n  host: gx-01\n  gpu: 3\n"
 
 
 def made_archives() -> Iterator[bytes]:
