@@ -42,6 +42,7 @@ from diagnose.rules.aggregate import Aggregator
 from diagnose.rules.combine import combine
 from diagnose.rules.findings import resolve
 from diagnose.rules.matcher import Matcher
+from diagnose.rules.secrets import without_secrets
 from diagnose.rules.verdict import Verdict, decide
 from diagnose.settings import Settings
 from diagnose.sources import collect, load_inventory
@@ -197,7 +198,8 @@ class _Run:
             f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()
         )
         report = self._built(verdict, (*notes, *self.notes, *timeouts))
-        return _with_numbers_as_given(report, self._reversed) if self._reversed else report
+        report = _with_numbers_as_given(report, self._reversed) if self._reversed else report
+        return without_secrets(report)
 
     def _built(self, verdict: Verdict, notes: tuple[str, ...]) -> Report:
         explanation = verdict.explanation

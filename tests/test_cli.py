@@ -142,6 +142,16 @@ def test_output_to_a_device(call: Call, log: str) -> None:
     assert call(log, "-o", os.devnull).code == 0
 
 
+def test_a_name_in_an_error_cannot_drive_the_terminal(call: Call, log: str, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "a\x1b[31m\u202e\n.yml").write_text("")
+    for arguments in ([log, "--rules", str(site)], [log, "--output", "/no/\x1b[2Jx"], ["rules", "show", "\x1b[31m"]):
+        told = call(*arguments)
+        assert told.code == 2
+        assert told.err.replace("\n", "").isprintable()
+
+
 def test_output_that_cannot_be_written_is_told_in_one_line(call: Call, log: str, tmp_path: Path) -> None:
     for target in (tmp_path / "absent" / "report.txt", tmp_path, Path(log) / "report.txt"):
         done = call(log, "--output", str(target))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from diagnose.errors import RuleError
 from diagnose.rules.load import line_of, load_rules, read_rules
-from diagnose.rules.tree import MAX_FILE_BYTES, read_tree, shipped_rules
+from diagnose.rules.tree import MAX_FILE_BYTES, _leads_to_folder, read_tree, shipped_rules
 
 BAD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures", "bad_rules")
 BASE = os.path.join(BAD, "_base")
@@ -265,3 +266,11 @@ def test_line_of_falls_back_to_what_is_around():
     assert line_of(path, "schema") == 1
     assert line_of(path, "tags.nonsense.more") == 2
     assert line_of("/nowhere", "tags") is None
+
+
+def test_a_link_that_may_not_be_looked_behind_leads_to_no_folder() -> None:
+    class Refused:
+        def is_dir(self) -> bool:
+            raise PermissionError(13, "Permission denied")
+
+    assert not _leads_to_folder(cast("os.DirEntry[str]", Refused()))

@@ -28,14 +28,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except DiagnoseError as error:
-        print(f"diagnose: {error}", file=sys.stderr)
+        print(f"diagnose: {_printable(str(error))}", file=sys.stderr)
         return 0 if "--exit-zero" in arguments else ERROR
     except BrokenPipeError:  # the reader has left
         _forget_output()
         return 0
     except OSError as error:  # inputs have errors of their own, so this is standard output, such as on a full disk
         _forget_output()
-        print(f"diagnose: {error.strerror or error}", file=sys.stderr)
+        where = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        print(f"diagnose: {_printable(where + (error.strerror or str(error)))}", file=sys.stderr)
         return ERROR
     except KeyboardInterrupt:
         print("\ndiagnose: interrupted", file=sys.stderr)
@@ -44,6 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _report_defect(error)
         return 0 if "--exit-zero" in arguments else ERROR
     return code
+
+
+def _printable(message: str) -> str:
+    """A message whose names, which anybody may have given to files, cannot drive the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in message)
 
 
 def _report_defect(error: Exception) -> None:

@@ -27,6 +27,7 @@ from diagnose.rules.tree import shipped_rules
 
 _FORMAT = "4"
 _MAX_BYTES = 64 * 1024 * 1024
+_MAX_LISTED = 50_000  # no rules directory; what is wrong with it the loader says
 _UNFINISHED = ".part"
 _BUNDLE = Lazy(r"rules-(?:[0-9a-f]{16,32}\.json|\w+\.part)")
 
@@ -123,7 +124,7 @@ def _listing(root: str) -> list[tuple[str, int, int]]:
     """All files below a directory with size and time of change, in a fixed order."""
     found: list[tuple[str, int, int]] = []
     waiting = [root]
-    while waiting:
+    while waiting and len(found) < _MAX_LISTED:
         folder = waiting.pop()
         try:
             with os.scandir(folder) as entries:

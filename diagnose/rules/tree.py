@@ -82,12 +82,19 @@ def _walk(folder: str, prefix: str, depth: int, problems: list[Problem]) -> Iter
             if is_yaml:
                 problems.append(Problem(shown(entry.path), None, "file", "is a directory, but named like a rule file"))
             yield from _walk(entry.path, name + "/", depth + 1, problems)
-        elif entry.is_symlink() and entry.is_dir():
+        elif entry.is_symlink() and _leads_to_folder(entry):
             problems.append(Problem(shown(entry.path), None, "file", "is a link to a directory; such are not followed"))
         elif entry.name.endswith(".yaml"):
             problems.append(Problem(shown(entry.path), None, "file", "rule files end in .yml; rename it"))
         elif is_yaml:
             yield entry.path, name
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # what it leads to may not be looked at
+        return False
 
 
 def _read(path: str, root: str) -> tuple[bytes | None, str]:
