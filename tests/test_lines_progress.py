@@ -223,6 +223,12 @@ def test_a_milestone_is_read(text: str, kind: str, step: int | None, checkpoint:
     assert event.checkpoint == checkpoint
 
 
+def test_a_summary_after_failed_tasks_is_no_completion() -> None:
+    reader = ProgressReader()
+    assert reader.read(line("OpenEval - ERROR - Infer[a/b] failed with code 127"), 0) is None
+    assert reader.read(line("OpenEval - INFO - write summary to out/s.txt", number=2), 0) is None
+
+
 NO_MILESTONES = [
     "`use_cache=True` is incompatible with gradient checkpointing. Setting `use_cache=False`.",
     "no checkpoint was loaded, training from scratch",

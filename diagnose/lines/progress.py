@@ -21,6 +21,10 @@ SEARCHED = 4096
 _COMPLAINING = frozenset({"E", "ERR", "ERROR", "F", "FATAL", "C", "CRITICAL", "W", "WARN", "WARNING"})
 
 
+# An evaluation writes its summary whether or not its tasks succeeded.
+_SUMMARY, _TASK_FAILED = "write summary to", "failed with code "
+
+
 class ProgressReader:
     """Reads signs of progress; `filters` are the rules whose `yields` name where a routine line holds its step."""
 
@@ -29,6 +33,7 @@ class ProgressReader:
         self._yields = {rule.id: rule.yields for rule in filters if rule.yields is not None and rule.yields.progress}
         self._patterns: dict[str, tuple[re.Pattern[str], ...]] = {}
         self._pending: dict[tuple[str, str], Milestone] = {}
+        self._with_failures: set[str] = set()
         # Case is kept: folding it would cost more than the few literals it saves.
         self._gate = ahocorasick_rs.AhoCorasick(STEP_LITERALS + MILESTONE_LITERALS)
 
@@ -59,6 +64,10 @@ class ProgressReader:
         """A milestone; an end of saving or loading that names no place takes it from the beginning it ends."""
         milestone = read_milestone(body, marks)
         key = (line.source.name, line.stream)
+        if _TASK_FAILED in body and len(self._with_failures) < MAX_STREAMS:
+            self._with_failures.add(line.source.name)
+        if milestone is not None and _SUMMARY in body and line.source.name in self._with_failures:
+            return None
         if milestone is None:
             if "oading" in body or "estoring" in body:
                 self._remember((*key[:1], key[1] + " load"), load_started(body))
