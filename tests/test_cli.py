@@ -467,3 +467,17 @@ def test_a_defect_of_the_tool_is_no_verdict(
     assert outcome.code == 2
     assert "internal error (TypeError)" in outcome.err
     assert "a defect" in outcome.err
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("60", 60), ("160", 160), ("", 100), ("wide", 100), ("0", 100)])
+def test_columns_are_honoured(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str, widest: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    log = tmp_path / "job.log"
+    log.write_text(FAILED.replace("'x'", "'" + "a long key " * 40 + "'"))
+    rows = call(str(log)).out.splitlines()
+    assert widest - 25 < max(len(row) for row in rows[1:]) <= widest
+    assert max(len(row) for row in call(str(log), "-o", str(tmp_path / "out.txt")).out.splitlines() or [""]) == 0
+    written = (tmp_path / "out.txt").read_text().splitlines()
+    assert max(len(row) for row in written[1:]) <= widest

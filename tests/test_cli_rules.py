@@ -11,9 +11,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from diagnose.cli.rules import judged
 from diagnose.models import RuleSet
+from diagnose.rules.lint.checkout import read_incidents
+from diagnose.rules.lint.incidents import VerdictsKept
 from diagnose.rules.schema import SCHEMAS, schema_of
-from tests.commandline import HEALTHY, ROOT, Call, caller
+from tests.commandline import FIXTURES, HEALTHY, ROOT, Call, caller
 
 RULES = os.path.join(ROOT, "rules")
 
@@ -303,7 +306,7 @@ def test_an_unknown_schema(call: Call) -> None:
 
 
 def _files(kind: str) -> list[str]:
-    if kind in ("policy", "taxonomy", "tags"):
+    if kind in ("policy", "taxonomy", "tags", "programs"):
         return [os.path.join(RULES, f"{kind}.yml")]
     folder = {"diagnosis-rule": "diagnoses", "filter-rule": "filters", "table": "tables"}[kind]
     found = [
@@ -357,3 +360,24 @@ def test_the_verb_alone_tells_its_verbs(call: Call) -> None:
     assert done.code == 2
     assert "usage" in done.err
     assert call("rules", "--help").out.count("diagnose rules ") >= 7
+
+
+def test_lint_judges_incidents_as_the_command_line_does(rule_set: RuleSet) -> None:
+    folder = os.path.join(FIXTURES, "incidents", "xid-cleanup-after-keyerror")
+    (incident,) = [labelled for labelled in read_incidents(FIXTURES) if labelled.folder == folder]
+    before = os.getcwd()
+    report = judged(rule_set, incident.folder, incident.inputs)
+    assert (report.status, report.error_type) == (incident.status, incident.error_types[0])
+    assert os.getcwd() == before
+
+
+def test_only_the_whole_set_is_held_against_the_incidents(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("diagnose.rules.lint.run.CHECKS", (VerdictsKept,))
+    monkeypatch.setattr(
+        "diagnose.rules.lint.run.lint_rules", lambda context: asked.append(len(context.incidents)) or []
+    )
+    assert call("rules", "lint").code == 0
+    assert call("rules", "lint", os.path.join(RULES, "filters")).code == 0
+    assert asked[0] > 50
+    assert asked[1] == 0

@@ -13,10 +13,17 @@ import pytest
 
 from diagnose.rules import consistency, decode, load, tree
 from diagnose.rules.lint import CHECKS, lint
+from tests.incidents import run
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures", "bad_rules")
 BASE = os.path.join(ROOT, "_base")
 CASES = sorted(name for name in os.listdir(ROOT) if name != "_base")
+
+
+def judged(rule_set, folder, arguments):
+    return run(folder, arguments, rule_set)
+
+
 EXPECTED = re.compile(r"(?P<file>\S+):(?P<line>\d+|-) \[(?P<check>[a-z0-9-]+)\] (?P<part>.+)")
 
 
@@ -52,7 +59,7 @@ def test_the_message_is_reported_at_its_line(name, tmp_path):
     folder = prepared(name, tmp_path)
     with open(os.path.join(ROOT, name, "expected.txt"), encoding="utf-8") as file:
         wanted = [EXPECTED.fullmatch(line.rstrip("\n")) for line in file]
-    found = lint([folder], shipped=BASE, fixtures=os.path.join(folder, ".fixtures"))
+    found = lint([folder], shipped=BASE, fixtures=os.path.join(folder, ".fixtures"), judge=judged)
     told = "\n".join(str(problem) for problem in found)
     got = sorted((os.path.relpath(problem.path, folder), str(problem.line or "-"), problem.check) for problem in found)
     assert got == sorted((match["file"], match["line"], match["check"]) for match in wanted), told

@@ -19,6 +19,8 @@ from diagnose.errors import UsageError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from diagnose.pipeline import Request
+
 EXIT_CODES = {"failed": 0, "no_failure": 1, "inconclusive": 3}
 _PROGRESS_AFTER = 1.0  # seconds
 
@@ -26,27 +28,21 @@ _PROGRESS_AFTER = 1.0  # seconds
 def run_diagnose(options: argparse.Namespace) -> int:
     """Diagnose and write the report; returns the exit code of the verdict."""
     with _lasting():
-        from diagnose.pipeline import Request, Services, diagnose
+        from diagnose.pipeline import Services, diagnose
         from diagnose.report import render
         from diagnose.rules.bundle import load_bundled
         from diagnose.settings import Settings
 
         settings = Settings(rules=tuple(options.rules))
         rules = load_bundled(settings.rules)
-    request = Request(
-        paths=options.logs,
-        kernel_logs=options.kernel_log,
-        scheduler_records=options.scheduler_record,
-        inventory=options.inventory,
-        stdin=sys.stdin.buffer if "-" in [*options.logs, *options.kernel_log, *options.scheduler_record] else None,
-    )
+    request = request_of(options)
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
         report = diagnose(request, Services(rules, on_progress=on_progress), settings)
     to_file = options.output is not None
     text = render(
         report,
         options.format,
-        width=100 if to_file else _width(),
+        width=_width(to_file=to_file),
         colour=not to_file and wants_colour(),
         explain=options.explain,
         verbose=options.verbose,
@@ -59,6 +55,19 @@ def run_diagnose(options: argparse.Namespace) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     return 0 if options.exit_zero else EXIT_CODES[report.status]
+
+
+def request_of(options: argparse.Namespace) -> Request:
+    """The inputs that the arguments name."""
+    from diagnose.pipeline import Request
+
+    return Request(
+        paths=options.logs,
+        kernel_logs=options.kernel_log,
+        scheduler_records=options.scheduler_record,
+        inventory=options.inventory,
+        stdin=sys.stdin.buffer if "-" in [*options.logs, *options.kernel_log, *options.scheduler_record] else None,
+    )
 
 
 @contextlib.contextmanager
@@ -79,8 +88,12 @@ def wants_colour() -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
 
 
-def _width() -> int:
-    if not sys.stdout.isatty():
+def _width(*, to_file: bool) -> int:
+    """100 columns, or the terminal's; COLUMNS says another width, also for pipes and files."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isascii() and asked.isdigit() and len(asked) <= 4 and int(asked):
+        return int(asked)
+    if to_file or not sys.stdout.isatty():
         return 100
     import shutil
 

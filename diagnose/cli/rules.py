@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
+    from diagnose.models.report import Report
     from diagnose.models.rule import DiagnosisRule, FilterRule, RuleSet
 
 _EXAMPLES = """\
@@ -162,13 +163,27 @@ def _lint(options: argparse.Namespace) -> int:
     for path in options.paths:
         if not os.path.exists(path):
             raise UsageError(f"there is no file or directory {path}")
-    problems = lint_paths(options.paths)
+    problems = lint_paths(options.paths, judge=judged)
     for problem in problems:
         print(problem)
     if re2_module() is None:
         print("RE2 is not installed: patterns were checked by their syntax only", file=sys.stderr)
     print(f"{len(problems)} problems" if problems else "no problems", file=sys.stderr)
     return 1 if problems else 0
+
+
+def judged(rule_set: RuleSet, folder: str, arguments: Sequence[str]) -> Report:
+    """The report that the command line would give in a folder."""
+    from diagnose.cli.arguments import diagnose_parser
+    from diagnose.cli.diagnose import request_of
+    from diagnose.pipeline import Services, diagnose
+
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        return diagnose(request_of(diagnose_parser().parse_args(arguments)), Services(rule_set))
+    finally:
+        os.chdir(before)
 
 
 def _test(options: argparse.Namespace) -> int:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Final
 
 from diagnose.errors import Problem
+from diagnose.models.report import Report
 from diagnose.models.rule import DiagnosisRule, FilterRule, RuleSet
 from diagnose.rules.decode import line_numbers
 from diagnose.rules.lint.runner import ExampleRuns
@@ -23,13 +24,25 @@ Rule = DiagnosisRule | FilterRule
 _MAX_LOG_BYTES: Final = 32 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A bundled job with its right verdict: any of these error types and attributions."""
+
+    folder: str
+    inputs: tuple[str, ...]
+    status: str
+    error_types: tuple[str | None, ...]
+    attributions: tuple[str | None, ...]
+
+
 @dataclass
 class Context:
     """One lint run. `healthy` and `evidence` are empty outside a checkout; checks that need them then say nothing.
 
     `deprecated` maps ids that were retired to their files; `healthy` are logs of runs that finished; `evidence` are
     lines that prove something in the incident corpus, as (where, line); `noise` is how often each rule is known to
-    match in healthy logs; `roots` are the rule directories. `chosen` are the ids of the rules that are asked about,
+    match in healthy logs; `roots` are the rule directories; `incidents` are labelled jobs, which `judge` diagnoses
+    (None: not asked for, as it takes long). `chosen` are the ids of the rules that are asked about,
     None for all; the others are there to be compared with.
     """
 
@@ -40,6 +53,8 @@ class Context:
     noise: Mapping[str, int] = field(default_factory=dict)
     roots: tuple[str, ...] = ()
     chosen: frozenset[str] | None = None
+    incidents: tuple[Labelled, ...] = ()
+    judge: Callable[[RuleSet, str, Sequence[str]], Report] | None = None
     _places: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property

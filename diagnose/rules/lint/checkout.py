@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from diagnose.rules.lint.base import log_files, read_log
+from diagnose.rules.lint.base import Labelled, log_files, read_log
 
 NOISE_FILE: Final = "noise.yml"
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -37,6 +37,27 @@ def read_fixtures(root: str) -> Fixtures:
         evidence=tuple(_evidence(os.path.join(root, "incidents"))),
         noise={str(rule): int(count) for rule, count in known.items() if isinstance(count, int)},
     )
+
+
+def read_incidents(root: str) -> tuple[Labelled, ...]:
+    """The labelled jobs below a directory of fixtures, without those that are known to be missed."""
+    found: list[Labelled] = []
+    for group in ("incidents", "healthy", "inconclusive"):
+        folder = os.path.join(root, group)
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            label = _yaml(os.path.join(folder, name, "expected.yaml"))
+            if not label.get("inputs") or not label.get("status") or label.get("known_miss"):
+                continue
+            found.append(
+                Labelled(
+                    os.path.join(folder, name),
+                    tuple(map(str, label["inputs"])),
+                    str(label["status"]),
+                    (label.get("error_type"), *(label.get("accept") or ())),
+                    (label.get("attribution"), *(label.get("accept_attribution") or ())),
+                )
+            )
+    return tuple(found)
 
 
 def write_noise(root: str, findings: Sequence[tuple[str, str, int, str]]) -> str:

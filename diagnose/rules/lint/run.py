@@ -13,7 +13,7 @@ from typing import Final
 from diagnose.errors import Problem
 from diagnose.models.rule import RuleSet
 from diagnose.rules.lint.base import Check, Context
-from diagnose.rules.lint.checkout import read_fixtures
+from diagnose.rules.lint.checkout import read_fixtures, read_incidents
 from diagnose.rules.lint.cross import NoUnknownOverlap
 from diagnose.rules.lint.edges import CyclesDirected, EdgesKnown, NothingExplainsItself, SymptomsExplained
 from diagnose.rules.lint.examples import CapturesShown, NegativesDoNotMatch, PositivesMatch, SignaturesShown
@@ -37,6 +37,7 @@ from diagnose.rules.lint.identity import (
     RelatedKnown,
     TagsKnown,
 )
+from diagnose.rules.lint.incidents import Judge, VerdictsKept
 from diagnose.rules.lint.keywords import KeywordsLongEnough, KeywordsNeeded
 from diagnose.rules.lint.noise import KeywordsRare, SilentOnHealthyLogs
 from diagnose.rules.lint.patterns import NamesExist, PatternCompiles, PatternIsSafe, PatternMatchesSomething
@@ -84,6 +85,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     KeywordsRare,
     NothingPrivate,
     ModifiedIsKept,
+    VerdictsKept,
 )
 
 EXAMPLE_CHECKS: Final[tuple[type[Check], ...]] = (
@@ -106,18 +108,21 @@ def lint_rules(context: Context, checks: Sequence[type[Check]] = CHECKS) -> list
     return found
 
 
-def lint(dirs: Sequence[str] = (), *, shipped: str | None = None, fixtures: str | None = None) -> list[Problem]:
+def lint(
+    dirs: Sequence[str] = (), *, shipped: str | None = None, fixtures: str | None = None, judge: Judge | None = None
+) -> list[Problem]:
     """Lint the shipped rules and site directories together; problems in order of file and line."""
     root = shipped or shipped_rules()
     rule_set, problems = read_rules(dirs, shipped=root)
-    context = context_of(rule_set, (root, *dirs), fixtures=fixtures)
+    context = context_of(rule_set, (root, *dirs), fixtures=fixtures, judge=judge)
     return _ordered([*problems, *lint_rules(context)])
 
 
-def lint_paths(paths: Sequence[str]) -> list[Problem]:
+def lint_paths(paths: Sequence[str], *, judge: Judge | None = None) -> list[Problem]:
     """Lint files or directories: those below the shipped rules in place, others as site directories.
 
-    Without paths all shipped rules are linted. Only problems of the given files are returned.
+    Without paths all shipped rules are linted, and where there are fixtures `judge` diagnoses each incident. Only
+    problems of the given files are returned.
     """
     root = os.path.realpath(shipped_rules())
     own = [os.path.realpath(path) for path in paths] or [root]
@@ -127,7 +132,7 @@ def lint_paths(paths: Sequence[str]) -> list[Problem]:
     chosen = frozenset(
         name for name, path in rule_set.paths.items() if any(_below(os.path.realpath(path), given) for given in own)
     )
-    context = replace(context_of(rule_set, (root, *dirs)), chosen=chosen)
+    context = replace(context_of(rule_set, (root, *dirs), judge=None if paths else judge), chosen=chosen)
     found = _ordered([*problems, *lint_rules(context)])
     return [problem for problem in found if any(_below(os.path.realpath(problem.path), given) for given in own)]
 
@@ -137,13 +142,16 @@ def _below(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
-def context_of(rule_set: RuleSet, roots: Sequence[str], *, fixtures: str | None = None) -> Context:
+def context_of(
+    rule_set: RuleSet, roots: Sequence[str], *, fixtures: str | None = None, judge: Judge | None = None
+) -> Context:
     """A rule set with what lies beside it: retired ids, and in a checkout the fixtures (`tests/fixtures`)."""
     deprecated: dict[str, str] = {}
     for root in roots:
         for path in log_names(os.path.join(root, "deprecated")):
             deprecated[os.path.basename(path).removesuffix(".yml")] = shown(path)
-    found = read_fixtures(fixtures or fixtures_beside(roots[0]))
+    beside = fixtures or fixtures_beside(roots[0])
+    found = read_fixtures(beside)
     return Context(
         rule_set,
         deprecated=deprecated,
@@ -151,6 +159,8 @@ def context_of(rule_set: RuleSet, roots: Sequence[str], *, fixtures: str | None 
         evidence=found.evidence,
         noise=found.noise or {},
         roots=tuple(roots),
+        incidents=read_incidents(beside) if judge else (),
+        judge=judge,
     )
 
 
