@@ -152,6 +152,24 @@ def test_a_name_in_an_error_cannot_drive_the_terminal(call: Call, log: str, tmp_
         assert told.err.replace("\n", "").isprintable()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
+def test_an_error_that_nobody_can_be_told_is_in_the_exit_code(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "diagnose", str(tmp_path / "none")], stderr=full, check=False)
+    assert done.returncode == 2
+
+
+def test_too_little_memory_is_told_in_one_line(call: Call, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("diagnose.rules.bundle.load_bundled", greedy)
+    told = call(log)
+    assert told.code == 2
+    assert told.err.startswith("diagnose: not enough memory")
+    assert told.err.count("\n") == 1
+
+
 def test_output_that_cannot_be_written_is_told_in_one_line(call: Call, log: str, tmp_path: Path) -> None:
     for target in (tmp_path / "absent" / "report.txt", tmp_path, Path(log) / "report.txt"):
         done = call(log, "--output", str(target))

@@ -5,6 +5,7 @@ In: argv. Out: an exit code: 0 failed, 1 no failure, 3 inconclusive, 2 usage or 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except DiagnoseError as error:
-        print(f"diagnose: {_printable(str(error))}", file=sys.stderr)
+        _tell(str(error))
         return 0 if "--exit-zero" in arguments else ERROR
     except BrokenPipeError:  # the reader has left
         _forget_output()
@@ -36,20 +37,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # inputs have errors of their own, so this is standard output, such as on a full disk
         _forget_output()
         where = f"{error.filename}: " if isinstance(error.filename, str) else ""
-        print(f"diagnose: {_printable(where + (error.strerror or str(error)))}", file=sys.stderr)
+        _tell(where + (error.strerror or str(error)))
         return ERROR
     except KeyboardInterrupt:
-        print("\ndiagnose: interrupted", file=sys.stderr)
+        _tell("interrupted", first="\n")  # the terminal shows ^C before it
         return INTERRUPTED
+    except MemoryError:
+        _tell("not enough memory; raise the limit (ulimit -v, the container's) or give fewer inputs")
+        return 0 if "--exit-zero" in arguments else ERROR
     except Exception as error:  # noqa: BLE001 - Python would exit with 1, which says that the job did not fail
         _report_defect(error)
         return 0 if "--exit-zero" in arguments else ERROR
     return code
 
 
-def _printable(message: str) -> str:
-    """A message whose names, which anybody may have given to files, cannot drive the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in message)
+def _tell(message: str, first: str = "") -> None:
+    """Says what is wrong. Names, which anybody may have given to files, cannot drive the terminal.
+
+    Where nobody listens, the exit code still says it.
+    """
+    shown = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in message)
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{first}diagnose: {shown}", file=sys.stderr, flush=True)
 
 
 def _report_defect(error: Exception) -> None:

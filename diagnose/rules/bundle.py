@@ -58,7 +58,7 @@ def _read(path: str) -> bytes:
         found = os.fstat(file.fileno())
         if not _own(found, stat.S_IFREG) or found.st_size > _MAX_BYTES:
             raise PermissionError(path)
-        return file.read(_MAX_BYTES)
+        return file.read(found.st_size)
 
 
 def _own(found: os.stat_result, kind: int) -> bool:

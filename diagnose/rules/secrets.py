@@ -8,8 +8,8 @@ figures stay.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from diagnose.dataclass import fields, is_dataclass, replace
@@ -17,6 +17,7 @@ from diagnose.models import Report
 from diagnose.patterns import Lazy
 
 _HIDDEN = "***"
+_PLAIN = frozenset({int, float, bool, type(None)})
 # Nothing is looked for in texts without one of these.
 _HINT = Lazy(
     r"://[^\s/]*@|pass(?:wo?r?d|phrase)|pwd|secret|token|api.?key|access.?key|private.?key|signature|credential|bearer|"
@@ -76,25 +77,30 @@ def hidden(text: str) -> str:
 
 
 def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
+        if not value:
+            return value
         shown = hidden(value)
         return value if shown == value else shown
-    if isinstance(value, (tuple, frozenset, list)):
-        items = [_cleaned(item) for item in value]
-        return type(value)(items) if _changed(items, value) else value
-    if isinstance(value, dict):
+    if kind is tuple or kind is frozenset or kind is list:
+        if not value:
+            return value
+        items = [item if type(item) in _PLAIN else _cleaned(item) for item in value]
+        return kind(items) if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    if isinstance(value, Mapping):
         made = {_cleaned(key): _cleaned(item) for key, item in value.items()}
         return made if made != value else value
     if is_dataclass(value) and not isinstance(value, type):
         changes: dict[str, Any] = {}
-        for field in fields(value):
-            before = getattr(value, field.name)
-            after = _cleaned(before)
-            if after is not before:
-                changes[field.name] = after
+        for name in _names(cast("Hashable", kind)):
+            before = getattr(value, name)
+            if type(before) not in _PLAIN and (after := _cleaned(before)) is not before:
+                changes[name] = after
         return cast("Callable[..., Any]", replace)(value, **changes) if changes else value
     return value
 
 
-def _changed(items: list[Any], value: Any) -> bool:
-    return any(new is not old for new, old in zip(items, value, strict=True))
+@cache
+def _names(kind: Hashable) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cast("Any", kind)))
