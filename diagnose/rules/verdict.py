@@ -175,7 +175,7 @@ class _Builder:
         hint = ""
         if last.status == "failed":
             evidence = self._proof()
-            root_cause = RootCause("The job failed; nothing read says why.", evidence, last.notes)
+            root_cause = RootCause("The job failed; nothing read says why", evidence, last.notes)
             hint = self._read_next(evidence)
         elif last.status == "inconclusive":
             hint = self._what_decides()
