@@ -197,7 +197,7 @@ class _Run:
         timeouts = tuple(
             f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()
         )
-        report = self._built(verdict, (*notes, *self.notes, *timeouts))
+        report = self._built(verdict, (*rules.overridden, *notes, *self.notes, *timeouts))
         report = _with_numbers_as_given(report, self._reversed) if self._reversed else report
         return without_secrets(report)
 
@@ -247,7 +247,7 @@ class _Run:
         missing.extend(self._kernel_logs_missing(verdict))
         return Coverage(
             sources=tuple(self._covered),
-            not_read=(*self._not_read, *missing),
+            not_read=(*_not_as_shipped(self._services.rules), *self._not_read, *missing),
             ranks_seen=len(seen) or None,
             ranks_expected=expected,
             dropped_lines=self._dropped,
@@ -268,6 +268,13 @@ class _Run:
             if len(wanted) > _MISSING_SHOWN
             else shown
         )
+
+
+def _not_as_shipped(rules: RuleSet) -> list[str]:
+    """What a site's rules took away or put in another's place: a verdict that they changed must show it."""
+    shown = [f"shipped rules: {note}" for note in rules.overridden[:_MISSING_SHOWN]]
+    more = len(rules.overridden) - len(shown)
+    return [*shown, f"shipped rules: {more} more overrides"] if more else shown
 
 
 class _SourceReader:

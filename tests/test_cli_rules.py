@@ -247,7 +247,7 @@ def test_new_is_complete_but_for_what_is_to_fill_in(call: Call, site: Path) -> N
         (("diagnosis", "My_Rule", "--family", "network", "--error-type", "NetworkError"), "no rule id"),
         (("diagnosis", "../escape", "--family", "network", "--error-type", "NetworkError"), "no rule id"),
         (("diagnosis", "my-rule", "--family", "network", "--error-type", "Nonsense"), "no error type"),
-        (("diagnosis", "my-rule", "--family", "network"), "no error type"),
+        (("diagnosis", "my-rule", "--family", "network"), "needs --error-type"),
         (("diagnosis", "my-rule", "--family", "cuda", "--error-type", "NetworkError"), "belongs to the family network"),
         (("filter", "my-rule"), "--family"),
         (("table", "my-rule", "--family", "cuda"), "invalid choice"),
@@ -381,3 +381,66 @@ def test_only_the_whole_set_is_held_against_the_incidents(call: Call, monkeypatc
     assert call("rules", "lint", os.path.join(RULES, "filters")).code == 0
     assert asked[0] > 50
     assert asked[1] == 0
+
+
+def test_a_new_rule_of_an_installed_program_goes_where_its_author_works(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages" / "diagnose" / "shipped" / "rules"
+    shutil.copytree(RULES, installed)
+    monkeypatch.setattr("diagnose.rules.new.shipped_rules", lambda: str(installed))
+    monkeypatch.chdir(tmp_path)
+    arguments = ("rules", "new", "diagnosis", "spine-lamp-red", "--error-type", "NetworkError")
+    done = call(*arguments)
+    assert done.code == 2
+    assert "--dir" in done.err
+    checkout = tmp_path / "checkout"
+    shutil.copytree(RULES, checkout / "rules")
+    (checkout / "docs").mkdir()
+    monkeypatch.chdir(checkout / "docs")
+    assert call(*arguments).code == 0
+    assert (checkout / "rules" / "diagnoses" / "network" / "spine-lamp-red.yml").exists()
+    assert not list(installed.rglob("spine-lamp-red.yml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("diagnosis", "x-y", "--family", "network"), "needs --error-type"),
+        (("diagnosis", "x-y", "--error-type", "Nonsense"), "'Nonsense' is no error type"),
+        (("filter", "x-y"), "needs --family"),
+    ],
+)
+def test_new_says_what_it_needs(call: Call, arguments: tuple[str, ...], told: str) -> None:
+    done = call("rules", "new", *arguments)
+    assert done.code == 2
+    assert told in done.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("sources: [job]", "sources: [kernel]", "add job to sources"),
+        ("keywords: ['fabric lamp is red']", "keywords: ['fabric lamp is blue']", "none of the keywords"),
+        ("is red on (?P", "is red at (?P", "compare pattern"),
+    ],
+)
+def test_lint_says_why_an_example_is_not_matched(call: Call, tmp_path: Path, old: str, new: str, told: str) -> None:
+    folder = tmp_path / "diagnoses" / "network"
+    folder.mkdir(parents=True)
+    assert old in GOOD
+    (folder / "fabric-lamp-red.yml").write_text(GOOD.replace(old, new))
+    done = call("rules", "lint", str(tmp_path))
+    assert done.code == 1
+    assert told in done.out
+
+
+def test_a_silenced_rule_is_seen_in_every_rendering(call: Call, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "silenced.yml").write_text("[gpu-out-of-memory]\n")
+    log = tmp_path / "job.log"
+    log.write_text("step 1 loss 2.5\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    for form in (("--format", "text"), ("--format", "markdown"), ("--format", "json"), ("--explain",)):
+        assert "silences gpu-out-of-memory" in " ".join(call(str(log), "--rules", str(site), *form).out.split())
+        assert "silences" not in call(str(log), *form).out

@@ -58,7 +58,9 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     new = add("new", "write the template of a new rule")
     new.add_argument("kind", choices=("diagnosis", "filter"))
     new.add_argument("id", help="kebab case; becomes the file name")
-    new.add_argument("--family", required=True, help="family of a diagnosis rule, area of a filter rule")
+    new.add_argument(
+        "--family", default="", help="area of a filter rule; a diagnosis rule's follows from its error type"
+    )
     new.add_argument("--error-type", default="", help="an error type of the taxonomy (diagnosis rules)")
     new.add_argument(
         "--dir", default="", help="where to write: a rules directory (default: the rules of this checkout)"

@@ -77,22 +77,42 @@ examples:
 """
 
 
+def _checkout() -> str:
+    """The rules of the checkout that this program, or the working directory, belongs to."""
+    shipped = shipped_rules()
+    if os.path.isfile(os.path.join(os.path.dirname(shipped), "pyproject.toml")):
+        return shipped
+    # An installed program's own rules are gone with the next installation: a new one goes where its author works.
+    here = os.path.abspath(os.curdir)
+    while not os.path.isfile(os.path.join(here, "rules", "taxonomy.yml")):
+        parent = os.path.dirname(here)
+        if parent == here:
+            raise UsageError("this is no checkout of diagnose; name a rules directory with --dir")
+        here = parent
+    return os.path.join(here, "rules")
+
+
 def write_template(kind: str, name: str, family: str, error_type: str, directory: str) -> str:
     """Write the template of a rule and return its path; raises `UsageError` where that is not possible."""
     if not _ID.fullmatch(name):
         raise UsageError(f"{name!r} is no rule id: use lower-case words joined by hyphens, such as nic-port-down")
-    if not _ID.fullmatch(family):
+    if not family and kind == "filter":
+        raise UsageError("a filter rule needs --family, the name of its area, such as torch")
+    if family and not _ID.fullmatch(family):
         raise UsageError(f"{family!r} is no family or area: it is the name of one folder, such as network or torch")
     rule_set = load_rules()
     if any(rule.id == name for rule in rule_set.rules) and not directory:
         raise UsageError(f"there is a rule {name} already; choose another id")
     if kind == "diagnosis":
         entry = rule_set.taxonomy.get(error_type)
+        if not error_type:
+            raise UsageError("a diagnosis rule needs --error-type, a name of taxonomy.yml")
         if entry is None:
-            raise UsageError(f"{error_type or 'nothing'!r} is no error type; --error-type takes a name of taxonomy.yml")
+            raise UsageError(f"{error_type!r} is no error type; --error-type takes a name of taxonomy.yml")
+        family = family or entry.family
         if family != entry.family:
             raise UsageError(f"{error_type} belongs to the family {entry.family}, not {family}")
-    root = directory or shipped_rules()
+    root = directory or _checkout()
     folder = os.path.join(root, "diagnoses" if kind == "diagnosis" else "filters", family)
     path = os.path.join(folder, f"{name}.yml")
     if os.path.exists(path):

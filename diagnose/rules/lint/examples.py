@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from diagnose.errors import Problem
+from diagnose.models.flow import SourceKind
 from diagnose.models.report import Scalar
 from diagnose.models.rule import DiagnosisRule, NegativeExample, PositiveExample
 from diagnose.rules.captures import typed
 from diagnose.rules.lint.base import Check, Rule
 from diagnose.rules.lint.engines import compiled
-from diagnose.rules.lint.runner import NOTHING, runnable
+from diagnose.rules.lint.runner import NOTHING, keywords_of, runnable
 from diagnose.rules.lint.texts import split_sources, whole_texts
 
 
@@ -71,7 +72,7 @@ class PositivesMatch(Check):
             where = f"examples.positive[{index}]"
             result = self.context.runs.run(example.log, example.source).get(rule.id, NOTHING)
             if not result.matched:
-                yield self.problem(rule, f"{where}.log", "the rule does not match this example")
+                yield self.problem(rule, f"{where}.log", _why_not(rule, example.log, example.source))
                 continue
             if tuple(sorted(result.lines)) != tuple(sorted(example.expect.lines)):
                 message = f"matches at lines {list(result.lines)}, not {list(example.expect.lines)}"
@@ -102,6 +103,19 @@ class NegativesDoNotMatch(Check):
             result = self.context.runs.run(example.log, example.source).get(rule.id, NOTHING)
             if result.matched:
                 yield self.problem(rule, f"{where}.log", f"the rule matches it at lines {list(result.lines)}")
+
+
+def _why_not(rule: DiagnosisRule, log: str, source: SourceKind | None) -> str:
+    """That a rule does not match an example, and the likeliest reason."""
+    kinds = list(dict.fromkeys(kind for kind, _ in split_sources(log, source)))
+    if not set(kinds) & set(rule.sources):
+        return (
+            f"the rule does not match this example: its lines are of {' and '.join(kinds)}, and the rule has sources:"
+            f" [{', '.join(rule.sources)}]; add {kinds[0]} to sources, or correct the example's source"
+        )
+    if not any(word in log for word in keywords_of(rule)):
+        return "the rule does not match this example: it holds none of the keywords; mend keywords or the example"
+    return "the rule does not match this example: compare pattern, match and captures with its lines"
 
 
 def same_value(name: str, got: object, wanted: Scalar, rule: DiagnosisRule) -> bool:
