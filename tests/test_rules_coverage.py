@@ -47,11 +47,11 @@ def test_every_form_has_a_source(coverage: Coverage) -> None:
     assert {form.name for forms in coverage.forms.values() for form in forms if not form.source} == set()
 
 
-def small(rule_set: RuleSet, **signature: Any) -> RuleSet:
+def small(rule_set: RuleSet, pattern: str = "device lost", **signature: Any) -> RuleSet:
     """A rule set of one rule with one signature, one program and two error types."""
     rule = next(rule for rule in rule_set.diagnoses if rule.lookup is None and len(rule.signatures) == 1)
     (name,) = rule.signatures
-    told = Signature(keywords=("device lost",), pattern="device lost", **signature)
+    told = Signature(keywords=("device lost",), pattern=pattern, **signature)
     rule = replace(rule, id="lost", error_type="Lost", references=("https://example.com/first",))
     rule = replace(
         rule, signatures={name: told}, match=replace(rule.match, any=(name,), all=(), sequence=(), unless=())
@@ -98,21 +98,40 @@ def test_what_a_library_raises_needs_no_rule(rule_set: RuleSet) -> None:
     assert ("KeyError", "driver") not in found.forms
 
 
-def test_a_table_that_is_looked_up_gives_every_error_type_of_its_rows(rule_set: RuleSet) -> None:
-    plain = small(rule_set, programs=("driver",))
-    rows = {"1": TableRow("1"), "2": TableRow("2", error_type="Worn"), "3": TableRow("3", error_type="Worn")}
+def looking_up(rule_set: RuleSet, pattern: str, rows: dict[str, TableRow]) -> Coverage:
+    plain = small(rule_set, pattern=pattern, programs=("driver",))
     rule = replace(plain.diagnoses[0], lookup=Lookup("codes", "code"))
-    found = coverage_of(replace(plain, diagnoses=(rule,), tables={"codes": Table("codes", rows)}))
-    assert [form.name.partition(" ")[2] for form in found.forms["Worn", "driver"]] == ["(codes 2, 3)"]
-    assert [form.name.partition(" ")[2] for form in found.forms["Lost", "driver"]] == ["(codes 1)"]
+    return coverage_of(replace(plain, diagnoses=(rule,), tables={"codes": Table("codes", rows)}))
+
+
+def keys_of(found: Coverage, error_type: str) -> list[str]:
+    return [form.name.partition(" ")[2] for form in found.forms.get((error_type, "driver"), ())]
+
+
+def test_a_table_that_is_looked_up_gives_every_error_type_of_its_rows(rule_set: RuleSet) -> None:
+    rows = {"1": TableRow("1"), "2": TableRow("2", error_type="Worn"), "3": TableRow("3", error_type="Worn")}
+    found = looking_up(rule_set, r"device lost: (?P<code>\d)", rows)
+    assert keys_of(found, "Worn") == ["(codes 2, 3)"]
+    assert keys_of(found, "Lost") == ["(codes 1)"]
+
+
+def test_only_the_keys_that_a_signature_can_take_count(rule_set: RuleSet) -> None:
+    rows = {"1": TableRow("1"), "(2)": TableRow("(2)"), "0x3": TableRow("0x3", error_type="Worn")}
+    found = looking_up(rule_set, r"device lost: [)(]?(?P<code>\(?(?:[12]|4)[)]?) again \(\d\)", rows)
+    assert keys_of(found, "Lost") == ["(codes 1, (2))"]
+    assert keys_of(found, "Worn") == []
+
+
+def test_a_signature_without_the_key_says_the_rule_s_own_type(rule_set: RuleSet) -> None:
+    found = looking_up(rule_set, "device lost", {"1": TableRow("1", error_type="Worn")})
+    assert keys_of(found, "Lost") == [""]
+    assert keys_of(found, "Worn") == []
 
 
 def test_many_keys_of_a_table_are_counted(rule_set: RuleSet) -> None:
-    plain = small(rule_set, programs=("driver",))
     rows = {str(key): TableRow(str(key)) for key in range(20)}
-    rule = replace(plain.diagnoses[0], lookup=Lookup("codes", "code"))
-    found = coverage_of(replace(plain, diagnoses=(rule,), tables={"codes": Table("codes", rows)}))
-    assert found.forms["Lost", "driver"][0].name.endswith("10, 11 and 8 more)")
+    found = looking_up(rule_set, r"device lost: (?P<code>\d+)", rows)
+    assert keys_of(found, "Lost")[0].endswith("10, 11 and 8 more)")
 
 
 def test_a_signature_that_speaks_against_the_rule_covers_nothing(rule_set: RuleSet) -> None:

@@ -239,7 +239,10 @@ class TableAction:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a lookup table. `error_type`, `role`, `survivable` override the rule's; `columns` join the captures."""
+    """A row of a lookup table. `error_type`, `role`, `survivable` override the rule's; `columns` join the captures.
+
+    `source` is where the row's facts stand, if that is not the table's first reference.
+    """
 
     key: str
     title: str = ""
@@ -248,6 +251,7 @@ class TableRow:
     survivable: bool | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     actions: tuple[TableAction, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+import regex
+
 from diagnose.dataclass import dataclass
-from diagnose.models.rule import DiagnosisRule, RuleSet
+from diagnose.models.rule import DiagnosisRule, RuleSet, Signature
 from diagnose.rules.intrinsic import exception_classes
 
 _SHOWN = 12
@@ -51,7 +53,7 @@ def coverage_of(rule_set: RuleSet) -> Coverage:
             if not signature.programs:
                 unnamed.append(f"{rule.id}.{name}")
             source = signature.reference or (rule.references[0] if rule.references else "")
-            for error_type, keys in _error_types(rule, rule_set):
+            for error_type, keys in _error_types(rule, signature, rule_set):
                 form = Form(f"{rule.id}.{name}{keys}", signature.versions, source)
                 for key in signature.programs:
                     found[error_type, key].append(form)
@@ -75,16 +77,35 @@ def coverage_of(rule_set: RuleSet) -> Coverage:
     )
 
 
-def _error_types(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str]]:
-    """The error types that a rule can name, each with the keys of the table that do so."""
-    if rule.lookup is None:
+def _error_types(rule: DiagnosisRule, signature: Signature, rule_set: RuleSet) -> Iterator[tuple[str, str]]:
+    """The error types that a signature can name, each with the keys of the rule's table that do so."""
+    group = None if rule.lookup is None else _group(signature.pattern, rule.lookup.key)
+    if rule.lookup is None or group is None:
         yield rule.error_type, ""
         return
     keys: dict[str, list[str]] = defaultdict(list)
     for key, row in rule_set.tables[rule.lookup.table].rows.items():
-        keys[row.error_type or rule.error_type].append(key)
+        if group.fullmatch(key):
+            keys[row.error_type or rule.error_type].append(key)
     for error_type, members in keys.items():
         yield error_type, f" ({rule.lookup.table} {_listed(members)})"
+
+
+def _group(pattern: str, name: str) -> regex.Pattern[str] | None:
+    """What the named group of a pattern matches, as a pattern of its own; None where there is no such group."""
+    start = pattern.find(f"(?P<{name}>")
+    depth, escaped, in_set = 0, False, False
+    for end in range(start, len(pattern)) if start >= 0 else ():
+        character = pattern[end]
+        if escaped or character == "\\":
+            escaped = not escaped
+        elif in_set or character == "[":
+            in_set = character != "]"
+        else:
+            depth += (character == "(") - (character == ")")
+            if depth == 0:
+                return regex.compile(pattern[start : end + 1])
+    return None
 
 
 def _listed(names: Sequence[str]) -> str:
