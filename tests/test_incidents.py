@@ -192,8 +192,10 @@ def test_the_incidents_reach_every_family(services):
         ("id: x\n", "lacks title, error_type, status"),
         ("[]\n", "is no mapping"),
         (
-            "id: x\ntitle: t\nerror_type: E\nstatus: failed\nattribution: user\ninputs: []\nnode: any\n"
-            "sources_of_text: []\nevidnce: []\n",
+            (
+                "id: x\ntitle: t\nerror_type: E\nstatus: failed\nattribution: user\ninputs: []\nnode: any\n"
+                "sources_of_text: []\nevidnce: []\n"
+            ),
             "unknown keys: evidnce",
         ),
     ],

@@ -36,12 +36,13 @@ _DIGIT = Lazy(r"[0-9]")
 _WORD_RANK = Lazy(r"[Rr]ank ?([0-9]{1,6}) ?[:|] ")
 _BRACKET_HOST_PID = Lazy(rf"\[({HOST}):([0-9]{{2,7}})(?: ?:([0-9]{{1,4}})(:[0-9]{{1,8}})?)?\] ?")
 
-# Words with a digit before a colon that are no hosts: units of work, devices, programs, codes of errors.
+# Words with a digit before a colon that are no hosts: units of work, devices, programs, codes of errors. `gpu3` is a
+# device, `gpu03` and `gpu41` are hosts.
 _NOT_HOSTS = Lazy(
-    r"(?i:epoch|step|iter|layer|cuda|gpu|rank|block|stage|trial|fold|top|mlx|eth|enp|ens|eno|ib|nvme|sd|docker|veth|bond"
+    r"(?i:epoch|step|iter|layer|cuda|rank|block|stage|trial|fold|top|mlx|eth|enp|ens|eno|ib|nvme|sd|docker|veth|bond"
     r"|loss|acc|level|task|test|part|shard|batch|sample|thread|cpu|node_?rank|nvidia|python|phase|module|dev"
     r"|line|col|run|seed|expert|head|bucket|group|version|v|r|l|p|h|sha|md|utf|int|fp|bf|float|hsn|bge|igb|usb|ata|pci)"
-    r"[_-]?[0-9x]+(?:[a-z][0-9]*)?\Z|[A-Z]{1,4}[0-9]{2,6}\Z"
+    r"[_-]?[0-9x]+(?:[a-z][0-9]*)?\Z|(?i:gpu)[_-]?(?:[0-9]|1[0-5])\Z|[A-Z]{1,4}[0-9]{2,6}\Z"
 )
 _FILE_END = (
     ".py",
