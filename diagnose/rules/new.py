@@ -34,6 +34,7 @@ signatures:
   main:
     keywords: ['FILL IN a literal of the line']
     pattern: 'FILL IN a literal of the line (?P<detail>\\w+)'
+    # programs: [ids of programs.yml: whose words these are]
 match: {{any: [main]}}
 captures: {{detail: str}}
 verdict:
@@ -65,6 +66,7 @@ author: [FILL IN your name]
 created: {today}
 references: ['https://FILL-IN/where-the-text-comes-from']
 tags: ['FILL IN a tag of tags.yml']
+# programs: [ids of programs.yml: who prints these lines]
 sources: [job]
 keywords: ['FILL IN a literal']
 pattern: '{{prefix}}FILL IN a literal \\d+'
