@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -347,6 +348,57 @@ def test_a_lost_tail_never_makes_another_culprit(incident: Incident, part: float
     assert after.error_type or after.status != "failed" or not after.culprits
     if len(after.attempts) == len(before.attempts):
         assert named(after, "rank", "host") <= named(before, "rank", "host")
+
+
+# An input that is not there.
+
+_SOME = 6  # of the files that nobody cites; those that the verdict rests on are all taken
+_PLACES = ("host", "gpu", "nic", "switch")
+
+
+def without(words: list[str], name: str) -> list[str]:
+    """The arguments without an input and its option."""
+    if name not in words:
+        return words
+    place = words.index(name)
+    start = place - 1 if place and words[place - 1].startswith("--") else place
+    return words[:start] + words[place + 1 :]
+
+
+def losses() -> Iterator[tuple[Incident, str]]:
+    """Each incident of several files with a file to take away; what is left holds something the job itself wrote."""
+    for incident in ALL:
+        words = incident.expected["inputs"]
+        cited = {evidence["source"] for evidence in incident.expected.get("evidence", [])}
+        names = sorted(files_of(incident))
+        others = [name for name in names if name not in cited]
+        for name in [*sorted(cited & set(names)), *random.Random(5).sample(others, min(_SOME, len(others)))]:
+            left = [word for word in without(words, name) if word in names or os.path.isdir(_inside(incident, word))]
+            options = {words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
+            if len(names) > 1 and set(left) - options:
+                yield incident, name
+
+
+def _inside(incident: Incident, word: str) -> str:
+    return os.path.join(incident.folder, word)
+
+
+@pytest.mark.parametrize(("incident", "name"), cases(*losses(), known={}))
+def test_an_input_taken_away_never_adds_a_blame(incident: Incident, name: str, rule_set: RuleSet, tmp_path) -> None:
+    before = report_on(incident, rule_set)
+    files = {other: text for other, text in files_of(incident).items() if other != name}
+    write(str(tmp_path), files)
+    after = run(str(tmp_path), without(incident.expected["inputs"], name), rule_set)
+    assert after.status != "no_failure" or before.status == "no_failure"
+    # A symptom may stand where its cause went with the input, but then nobody is to blame for it. "scheduler" blames
+    # nobody: somebody or something ended the job by its means.
+    allowed = (before.error_type, None, *incident.expected.get("accept", []))
+    blames = (before.attribution, None, "unknown", "scheduler", *incident.expected.get("accept_attribution", []))
+    assert after.error_type in allowed or after.attribution in ("unknown", None)
+    assert after.attribution in blames
+    assert named(after, *_PLACES) <= named(before, *_PLACES)
+    drained = {(node.host, node.action) for node in after.recovery.nodes if node.action != "inspect"}
+    assert drained <= {(node.host, node.action) for node in before.recovery.nodes}
 
 
 # The paper's case: several errors in one log, and the CUDA error is the cause.
