@@ -38,6 +38,9 @@ _SYSLOG_LEVELS = ("critical", "critical", "critical", "error", "warning", "info"
 _MAX_NAMES = 4096
 _MAX_RESTS = 64
 _MAX_PID = 1 << 22
+# A name seen so often is a prefix by any form that counts at all; more teaches nothing.
+MOST_NEEDED = 6
+MAX_ASKED = 8
 
 # What only a program's own output begins with: the text after a doubtful prefix (`12: `, `host: `) is one.
 _OUTPUT = Lazy(
@@ -139,15 +142,21 @@ class Prefixes:
         self.tasks_are_nodes = False
         self._label_lines = 0
         self._other_lines = 0
+        # How often a line changed what is remembered here, and which names were asked about: see `learning`.
+        self.taught = 0
+        self.asked: list[str] = []
 
     def proven(self, name: str, rest: str, needed: int) -> bool:
         """Whether `name` before `rest` is a prefix: known, before a program's output, or seen `needed` times."""
+        if len(self.asked) < MAX_ASKED:
+            self.asked.append(name)
         if name in self._proven:
             return True
         if len(self._counts) >= _MAX_NAMES:
             self._counts.clear()
         count = self._counts.get(name, 0) + 1
         self._counts[name] = count
+        self.taught += count <= MOST_NEEDED
         if count >= needed or _OUTPUT.match(rest):
             if len(self._proven) < _MAX_NAMES:
                 self._proven.add(name)
@@ -161,6 +170,7 @@ class Prefixes:
         """
         if self.labelled is not None:
             return self.labelled
+        self.taught += 1
         self._label_lines += 1
         output = _OUTPUT.match(rest) is not None
         if rest.startswith("[") and not output:
@@ -183,6 +193,7 @@ class Prefixes:
         """Whether `12: ` behind a stamp and before `rest` is the label of a task: only a program's output proves it."""
         if self.labelled is None and (_OUTPUT.match(rest) or _OUTPUT.match(rest[:64].partition(": ")[2])):
             self.labelled = True
+            self.taught += 1
         return self.labelled is True
 
     def unlabelled(self) -> None:

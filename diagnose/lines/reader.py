@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diagnose.lines.ansi import decode
 from diagnose.lines.heads import Head, Prefixes
+from diagnose.lines.learning import Lessons
 from diagnose.lines.prefixes import read_prefixes
 from diagnose.lines.quoted import Quotes
 from diagnose.lines.stamps import Calendar, Clock
@@ -19,6 +20,7 @@ _DIGITS = frozenset("0123456789")
 _MAX_DEPTH = 4
 _MAX_STREAMS = 100_000
 _LEARN_BYTES = 64 * 1024
+LESSONS = Lessons
 # Lines of a native stack, printed together with the tagged line before them.
 _NATIVE = ("frame #", "Exception raised from ")
 # The heading of a GPU's part of `nvidia-smi -q`.
@@ -56,10 +58,15 @@ class LineReader:
         self._unwrapper.ends_lines = b'\\n","' in block[:_LEARN_BYTES]
         scratch = LineReader(self._source, Limits(), Calendar(self._clock.calendar.year))
         scratch._known = self._known
-        self._known.clock = scratch._clock
-        for raw in block[:_LEARN_BYTES].split(b"\n")[:-1]:
-            scratch.read(KeptLine(1, raw))
-        self._known.clock = self._clock
+        known = self._known
+        known.clock = scratch._clock
+        lessons = LESSONS(known)
+        for raw, line_template in lessons.lines(block[:_LEARN_BYTES]):
+            if not lessons.settled(raw, line_template):
+                taught = known.taught
+                scratch.read(KeptLine(1, raw))
+                lessons.read(raw, line_template, taught)
+        known.clock = self._clock
 
     def read(self, kept: KeptLine) -> list[Line]:
         """The lines that `kept` holds."""
