@@ -51,7 +51,7 @@ RULE_NAMES = (
 ARCHIVES = (".tgz", ".tar", ".gz", ".zip", ".bz2", ".xz", ".zst")
 TARGETS = ("log", "archive", "rules", "scheduler", "inventory")
 # What rules speak of, without the rules: a rule that is tried stands on these, and is loaded in milliseconds.
-BASE = ("taxonomy.yml", "tags.yml", "programs.yml", "policy.yml", "tables")
+BASE = ("taxonomy.yml", "tags.yml", "programs.yml", "policy.yml")
 
 
 def main() -> int:
@@ -180,7 +180,8 @@ def rules_target(folder: str) -> Target:
     from diagnose.errors import RuleError
     from diagnose.rules.load import load_rules
 
-    base, site, log = rule_base(folder), os.path.join(folder, "site"), os.path.join(folder, "job.log")
+    base, tabled = rule_base(folder, "base"), rule_base(folder, "tabled", "tables")
+    site, log = os.path.join(folder, "site"), os.path.join(folder, "job.log")
 
     def run(data: bytes) -> bool:
         name = RULE_NAMES[data[0] % len(RULE_NAMES)] if data else RULE_NAMES[0]
@@ -189,7 +190,7 @@ def rules_target(folder: str) -> Target:
         written(site, name, data[1:])
         rules: RuleSet | None = None
         try:
-            rules = load_rules((site,), shipped=base)
+            rules = load_rules((site,), shipped=tabled if b"lookup" in data else base)
         except RuleError as error:
             str(error).encode("utf-8", "backslashreplace")
         finally:
@@ -203,11 +204,11 @@ def rules_target(folder: str) -> Target:
     return run
 
 
-def rule_base(folder: str) -> str:
-    """The shipped taxonomy, tags, tables and policy, without a rule."""
-    base = os.path.join(folder, "base")
+def rule_base(folder: str, called: str, *more: str) -> str:
+    """The shipped taxonomy, tags and policy, without a rule; reading the tables takes ten times as long."""
+    base = os.path.join(folder, called)
     os.mkdir(base)
-    for name in BASE:
+    for name in (*BASE, *more):
         path = os.path.join(ROOT, "rules", name)
         if os.path.isdir(path):
             shutil.copytree(path, os.path.join(base, name))
