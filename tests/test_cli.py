@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli.arguments import SHELLS, diagnose_parser
+from diagnose.cli.diagnose import _progress as progress_bar
 from tests.commandline import FAILED, FIXTURES, HEALTHY, Call, caller, environment, start
 
 INCIDENT = os.path.join(FIXTURES, "incidents", "xid-cleanup-after-keyerror")
@@ -499,3 +500,28 @@ def test_columns_are_honoured(
     assert max(len(row) for row in call(str(log), "-o", str(tmp_path / "out.txt")).out.splitlines() or [""]) == 0
     written = (tmp_path / "out.txt").read_text().splitlines()
     assert max(len(row) for row in written[1:]) <= widest
+
+
+@pytest.mark.parametrize("option", ["--kernel-log", "--scheduler-record"])
+def test_a_named_file_that_is_missing_is_told(call: Call, log: str, tmp_path: Path, option: str) -> None:
+    absent = str(tmp_path / "absent.dmesg")
+    done = call(log, option, absent)
+    assert done.code == 0
+    assert f"{absent} does not exist" in done.err
+    assert "absent.dmesg" in done.out
+    assert call(log, option, str(tmp_path / "*.dmesg")).err == ""
+
+
+def test_the_bar_comes_after_a_second(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("diagnose.cli.diagnose.time.monotonic", lambda: now[0])
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar(shown=True) as on_progress:
+        assert on_progress is not None
+        on_progress(1, 10)
+        assert capsys.readouterr().err == ""
+        now[0] += 1.5
+        on_progress(5, 10)
+    assert "reading" in capsys.readouterr().err
+    with progress_bar(shown=False) as on_progress:
+        assert on_progress is None

@@ -38,6 +38,10 @@ def run_diagnose(options: argparse.Namespace) -> int:
     request = request_of(options)
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
         report = diagnose(request, Services(rules, on_progress=on_progress), settings)
+    for path in (*options.kernel_log, *options.scheduler_record):
+        if path != "-" and not os.path.lexists(path) and not any(mark in path for mark in "*?["):
+            # The verdict stands without it, but whoever named it expects it to be read.
+            print(f"diagnose: {path} does not exist; the report does without it", file=sys.stderr)
     to_file = options.output is not None
     text = render(
         report,
