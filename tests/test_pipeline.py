@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import diagnose
+from diagnose import pipeline
 from diagnose.errors import SourceError, UsageError
 from diagnose.models import Finding, Report, RuleSet
 from diagnose.settings import Limits, Settings
@@ -148,3 +149,19 @@ def test_a_run_loads_only_what_it_needs(tmp_path: Path) -> None:
     foreign = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
     assert {name for name in foreign if not name.startswith("__")} <= ALLOWED
     assert not loaded & SPARED
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="a system without /proc")
+def test_many_sources_take_little_memory(tmp_path: Path, rule_set: RuleSet) -> None:
+    """What is held of each source is small; searchers outside Python's own memory are shared."""
+
+    def resident() -> int:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for number in range(600):
+        (tmp_path / f"rank{number}.log").write_text("step 1 loss 2.0\n")
+    pipeline.diagnose(pipeline.Request([str(tmp_path / "rank0.log")]), pipeline.Services(rule_set))
+    before = resident()
+    pipeline.diagnose(pipeline.Request([str(tmp_path)]), pipeline.Services(rule_set))
+    assert resident() - before < 40_000_000

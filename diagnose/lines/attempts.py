@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
+from functools import cache
 
 import ahocorasick_rs
 
@@ -97,6 +98,12 @@ class _Series:
     line: int
 
 
+@cache
+def _gate() -> ahocorasick_rs.AhoCorasick:
+    """One for all sources, of which there may be many thousand: each has 200 kB."""
+    return ahocorasick_rs.AhoCorasick(_FAILURES + _SIGNS)
+
+
 class AttemptTracker:
     """Counts the attempts within one source; a source that is one attempt by its name stays one."""
 
@@ -105,7 +112,7 @@ class AttemptTracker:
         self._one = source.attempt is not None or source.kind in {"kernel", "scheduler", "dump"}
         self._boundaries: list[Boundary] = []
         self._ends: list[float | None] = [None]
-        self._gate = ahocorasick_rs.AhoCorasick(_FAILURES + _SIGNS)
+        self._gate = _gate()
         self._lived = False
         self._failed = 0
         self._pending: str | None = None
