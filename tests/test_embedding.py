@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,35 @@ def test_the_compressor_changes_nothing(
     for report in (packed, small):
         assert seen(report) == seen(whole)
         assert (report.status, report.error_type, report.culprits) == (whole.status, whole.error_type, whole.culprits)
+
+
+@pytest.fixture(scope="module")
+def blind(rule_set: RuleSet) -> RuleSet:
+    """The shipped rules, and a filter that takes every line with a blank for routine."""
+    wrong = replace(
+        next(rule for rule in rule_set.filters if rule.action == "drop"),
+        id="all-is-routine",
+        sources=("job", "kernel", "scheduler", "launcher", "dump"),
+        keywords=(" ",),
+        pattern=".*",
+        yields=None,
+        keep_first=0,
+    )
+    return replace(rule_set, filters=(wrong,))
+
+
+@pytest.mark.parametrize("incident", SINGLE, ids=lambda incident: incident.name)
+def test_no_filter_hides_a_failure(incident: Incident, rule_set: RuleSet, blind: RuleSet) -> None:
+    """What any diagnosis rule could match passes whatever filters say: a wrong one costs context, never a finding."""
+    inputs = incident.expected["inputs"]
+    filtered, whole = (
+        run(incident.folder, inputs, blind),
+        run(incident.folder, inputs, rule_set, Settings(compress=False)),
+    )
+    assert seen(filtered) >= seen(whole)
+
+
+def test_the_blind_filter_does_drop(blind: RuleSet, routine: list[str], tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("".join(routine[:500]))
+    report = run(str(tmp_path), ["job.log"], blind)
+    assert report.coverage.dropped_lines > 400
