@@ -12,6 +12,7 @@ import pytest
 
 from diagnose import Limits, Settings, diagnose
 from diagnose.models import Report
+from diagnose.report import render
 from diagnose.report.contract import to_json
 
 WAITED = (
@@ -254,6 +255,13 @@ def test_a_cut_line_is_told(job: Path) -> None:
     report = report_on({"job.log": steps(1, 8) + "x" * 200_000 + "\n" + KEY_ERROR})
     assert report.error_type == "KeyError"
     assert report.coverage.sources[0].truncated
+    assert "in part: job.log" in render(report, "text")
+
+
+def test_an_empty_log_is_told(job: Path) -> None:
+    report = report_on({"job.log": ""})
+    assert report.status == "inconclusive"
+    assert "job.log, nothing in it" in render(report, "text")
 
 
 def test_the_time_limit_holds_inside_a_source(job: Path) -> None:

@@ -283,7 +283,11 @@ def _coverage_rows(report: Report, common: str) -> list[Row]:
     coverage, stats = report.coverage, report.stats
     count = len(coverage.sources)
     what = coverage.sources[0].source if count == 1 else f"{count} sources"
-    parts = [f"{what}, {stats.lines:,} line{'s' if stats.lines != 1 else ''}"]
+    lines = f"{stats.lines:,} line{'s' if stats.lines != 1 else ''}" if stats.lines else "nothing in it"
+    parts = [f"{what}, {lines}"]
+    cut = [source.source.removeprefix(common) for source in coverage.sources if source.truncated]
+    if cut:
+        parts.append(f"in part: {', '.join(cut[:3])}" + (f" and {len(cut) - 3} more" if len(cut) > 3 else ""))
     if coverage.ranks_seen:
         expected = f" of {coverage.ranks_expected}" if coverage.ranks_expected else ""
         plural = "" if coverage.ranks_seen == 1 and not expected else "s"
