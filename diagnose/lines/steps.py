@@ -81,6 +81,8 @@ _IN_EPOCH = Lazy(
     r"|batch)\s*[:=]?\s*)?\[?\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})",
     re.IGNORECASE,
 )
+# MMEngine and mmcv count epochs from one, without saying of how many.
+_FROM_ONE = Lazy(r"\W?Epoch(?:\(train\) {1,2}| )\[\d{1,6}\]\[")
 _ITER_ONLY = Lazy(r"\bIter(?:\(train\))?\s*\[\s*(?P<number>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\]")
 _TAGGED = Lazy(r"\[(?:step|batch|iter)=(?P<number>\d{1,12})/(?P<total>\d{1,12})")
 _SWIFT = Lazy(r"'global_step/max_steps': '(?P<number>\d{1,12})/(?P<total>\d{1,12})'")
@@ -212,9 +214,10 @@ class StepReader:
             return None
         if (updates := _scoped_step(body)) is not None:
             return Step(updates)
-        return self._exact(
-            stream, "epoch", int(match["epoch"]), match["epochs"], int(match["number"]), int(match["total"])
-        )
+        epoch = int(match["epoch"])
+        if epoch and _FROM_ONE.match(match[0]):
+            epoch -= 1
+        return self._exact(stream, "epoch", epoch, match["epochs"], int(match["number"]), int(match["total"]))
 
     def _step_form(self, stream: str, body: str) -> Step | None:
         """`step=12 loss=`, `iteration 5/ 4000 | ...`, `global_step: 5` and their kin: a number and a metric."""
