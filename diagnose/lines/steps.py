@@ -214,10 +214,10 @@ class StepReader:
             return None
         if (updates := _scoped_step(body)) is not None:
             return Step(updates)
-        epoch = int(match["epoch"])
-        if epoch and _FROM_ONE.match(match[0]):
-            epoch -= 1
-        return self._exact(stream, "epoch", epoch, match["epochs"], int(match["number"]), int(match["total"]))
+        number = int(match["epoch"])
+        if number and _FROM_ONE.match(match[0]):
+            number -= 1
+        return self._exact(stream, "epoch", number, match["epochs"], int(match["number"]), int(match["total"]))
 
     def _step_form(self, stream: str, body: str) -> Step | None:
         """`step=12 loss=`, `iteration 5/ 4000 | ...`, `global_step: 5` and their kin: a number and a metric."""
