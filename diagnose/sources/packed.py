@@ -93,7 +93,7 @@ class _FastGzip:
         from isal import isal_zlib
 
         self._object = isal_zlib.decompressobj(wbits=31)
-        self._error = isal_zlib.error
+        self._error: type[Exception] = isal_zlib.error
         self._pending = b""
 
     @property
