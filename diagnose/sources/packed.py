@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import SourceError
@@ -93,7 +93,7 @@ class _FastGzip:
         from isal import isal_zlib
 
         self._object = isal_zlib.decompressobj(wbits=31)
-        self._error: type[Exception] = isal_zlib.error
+        self._error = cast("type[Exception]", isal_zlib.error)  # the stubs call it an instance
         self._pending = b""
 
     @property
