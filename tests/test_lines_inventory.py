@@ -362,3 +362,12 @@ def test_no_text_breaks_the_inventory(texts: list[str], name: str) -> None:
     assert normalise_pci(name) == normalise_pci(normalise_pci(name)) or name
     assert len(expand_hostlist(name)) <= MAX_HOSTS
     assert inventory.process_groups is not None
+
+
+def test_a_pod_goes_under_the_name_of_its_node() -> None:
+    known = Inventory()
+    known.runs_on("worker-3", "gke-pool-7c1d-x2kq")
+    assert known.canonical_host("worker-3") == "gke-pool-7c1d-x2kq"
+    assert known.names("host", "gke-pool-7c1d-x2kq") == ("worker-3",)
+    known.runs_on("worker-3", "gke-pool-7c1d-x2kq")
+    assert known.hosts == ("gke-pool-7c1d-x2kq",)

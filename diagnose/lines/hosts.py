@@ -80,6 +80,13 @@ class Hosts:
             self._name(keep, name)
         return keep
 
+    def runs_on(self, pod: str, node: str) -> None:
+        """A pod and its node: both go under the node's name, for it is the node that is drained."""
+        inner, outer = self.add(pod), self.add(node)
+        if inner != outer and inner in self._names and outer in self._names:
+            for name in self._names.pop(inner):
+                self._name(outer, name)
+
     def _name(self, canonical: str, name: str) -> None:
         if len(self._canonical) < MAX_NAMES:
             self._names[canonical][name] = None

@@ -201,6 +201,10 @@ class Inventory:
         """Two names of one machine."""
         self._hosts.same(one, other)
 
+    def runs_on(self, pod: str, node: str) -> None:
+        """A pod and the machine it runs on."""
+        self._hosts.runs_on(pod, node)
+
     def nic(self, host: str, nic: str) -> None:
         """A network device of a host."""
         host = self._hosts.add(host)

@@ -124,6 +124,10 @@ class Facts(Protocol):
         """Two names of one machine."""
         ...
 
+    def runs_on(self, pod: str, node: str) -> None:
+        """A pod and the machine it runs on."""
+        ...
+
     def nic(self, host: str, nic: str) -> None:
         """A network device of a host."""
         ...
@@ -359,13 +363,13 @@ class FactReader:
         """`kubectl describe pod`: which node a pod runs on."""
         key = (line.source.name, "pod")
         if (match := _POD_ASSIGNED.search(text)) is not None:
-            self._facts.same_host(match[1], match[2])
+            self._facts.runs_on(match[1], match[2])
         elif line.source.kind == "scheduler" and (match := _POD_NAME.match(line.body)) is not None:
             self._remember(key, match[1])
         elif (match := _POD_NODE.match(line.body)) is not None:
             self._facts.same_host(match[1], match[2])
             if (pod := self._open.pop(key, None)) is not None:
-                self._facts.same_host(pod, match[1])
+                self._facts.runs_on(pod, match[1])
 
     def _remember(self, key: tuple[str, str], value: str) -> None:
         if len(self._open) >= MAX_STREAMS:

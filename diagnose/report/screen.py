@@ -16,6 +16,7 @@ from diagnose.rules.captures import ranges
 
 _EVIDENCE_ROWS = 3
 _LONGEST_UNIT = 20
+_GAP = Lazy(r"[ \t]{2,}")
 _NUMBER = Lazy(r"\d+")
 _CHAIN_LINKS = 6
 _ATTRIBUTIONS = {
@@ -162,7 +163,7 @@ def _said(evidence: Evidence) -> str:
 
 
 def _message(evidence: Evidence) -> str:
-    return evidence.message.strip() or evidence.text.strip()
+    return _GAP.sub(" ", evidence.message.strip() or evidence.text.strip())
 
 
 def _unit(evidence: Evidence) -> str:
