@@ -131,6 +131,36 @@ def test_a_rival_is_named_with_what_would_decide(job: Path) -> None:
     assert "b.log:3" in rival.test
 
 
+WATCHDOG = (
+    "[rank{0}]:[E302 10:10:{0:02d}.123456789 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=71, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600010 "
+    "milliseconds before timing out.\n"
+)
+
+
+def waited(*ranks: int) -> dict[str, str]:
+    placed_ranks = "".join(placed(rank, f"gx-0{rank}", 3) for rank in range(3))
+    return {"job.log": placed_ranks + steps(1, 8) + "".join(WATCHDOG.format(rank) for rank in ranks)}
+
+
+def test_what_may_lie_beneath_a_time_out_is_told_with_what_would_decide(job: Path) -> None:
+    report = report_on(waited(0, 1))
+    assert (report.error_type, report.sureness) == ("NCCLTimeoutError", "possible")
+    assert [culprit.id for culprit in report.culprits if culprit.kind == "rank"] == ["2"]
+    lost, stuck = report.alternatives
+    assert lost.error_type == "NodeFailure"
+    assert "rank 2" in lost.for_
+    assert lost.test == "the kernel log of gx-02 since 10:00:00"
+    assert stuck.error_type == "CollectiveHang"
+    assert "rank 2" in stuck.test
+
+
+def test_where_all_ranks_waited_the_network_or_another_call_is_the_rival(job: Path) -> None:
+    report = report_on(waited(0, 1, 2))
+    assert not [culprit for culprit in report.culprits if culprit.kind in ("rank", "host")]
+    assert [rival.error_type for rival in report.alternatives] == ["NetworkError", "CollectiveMismatch"]
+
+
 def test_the_chain_leads_from_the_cause_to_those_who_waited(job: Path) -> None:
     cause, waiting = report_on(ONE_RANK).chain
     assert (cause.error_type, cause.role, cause.count, cause.ranks) == ("CUDAError", "cause", 1, (1,))

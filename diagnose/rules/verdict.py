@@ -29,6 +29,7 @@ from diagnose.models import (
 )
 from diagnose.models.report import ReportStatus, Sureness
 from diagnose.models.rule import AttributionName
+from diagnose.rules.alternatives import alternatives
 from diagnose.rules.attribution import Shape, attribute
 from diagnose.rules.captures import Value
 from diagnose.rules.chain import chain
@@ -146,19 +147,20 @@ class _Builder:
             by_owner=error_type == "JobCancelled" and (situation.tagged("by-hand") or cancelled_by_owner(root)),
         )
         words = words_of(root, rule, captures, culprits)
-        alternatives = self._alternatives(root, absent)
+        rivals = alternatives(last, root, rule, absent, self._inventory, self._ranks_known)
         reasons = list(blame.reasons)
         if absent:
-            reasons.append(f"{describe_ranks(absent)} did not report the time-out, though their logs were read")
+            read = "its log was" if len(absent) == 1 else "their logs were"
+            reasons.append(f"{describe_ranks(absent)} did not report the time-out, though {read} read")
         reasons.extend(note for note in last.notes if note not in last.graph.notes)
         return Verdict(
             status="failed",
             error_type=error_type,
             category=entry.category,
             attribution=blame.name,
-            sureness=self._sureness(root, bool(alternatives)),
+            sureness=self._sureness(root, bool(rivals)),
             root_cause=RootCause(words.cause, self._evidence(root), tuple(reasons)),
-            alternatives=alternatives,
+            alternatives=rivals,
             chain=chain(last, root, _WITHOUT_RULE),
             culprits=culprits,
             recovery=recover(self._rule_set.policy, situation, words.hint, words.checks),
@@ -361,17 +363,6 @@ class _Builder:
             return "likely" if sure == "confirmed" else "possible"
         return sure
 
-    def _alternatives(self, root: Finding, absent: Sequence[int]) -> tuple[Alternative, ...]:
-        return tuple(
-            Alternative(
-                rival.error_type,
-                f"{_place(rival)} says so as early",
-                f"{_place(root)} may be earlier; the clocks do not tell",
-                f"the log around {_place(rival)} and {_place(root)} with finer time stamps",
-            )
-            for rival in self._last.rivals[:4]
-        )
-
     def _evidence(self, root: Finding) -> tuple[Evidence, ...]:
         same = [root, *[f for f in self._last.same_kind if f.id != root.id]]
         own = list(root.evidence[:2])
@@ -451,8 +442,3 @@ class _Builder:
             at = f" at step {progress.last_step}" if progress.last_step is not None else ""
             return f"The log ends{at} with the job at work: its state now, or the end of the log, would decide."
         return "The exit status of the job or the scheduler's record would decide."
-
-
-def _place(finding: Finding) -> str:
-    evidence = finding.evidence[0] if finding.evidence else None
-    return f"{evidence.source}:{evidence.line}" if evidence else finding.id
