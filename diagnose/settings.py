@@ -10,7 +10,7 @@ class Limits:
     """Upper bounds; each is reported when it bites. Sizes in bytes, times in seconds."""
 
     line_bytes: int = 64 * 1024
-    block_bytes: int = 1024 * 1024
+    block_bytes: int = 256 * 1024  # what fits a processor's own cache with its lines and templates
     files: int = 20_000
     depth: int = 12
     archive_members: int = 20_000

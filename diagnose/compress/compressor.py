@@ -8,6 +8,7 @@ of rules; runs of dropped lines never reach Python code at all.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import compress, repeat
 from typing import Final
@@ -16,7 +17,7 @@ from diagnose.compress.filters import ROUTINE_BYTES, Filters, Hit
 from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
-from diagnose.compress.sampling import ProgressSampler, Quota, Writers
+from diagnose.compress.sampling import PROGRESS_EVERY, ProgressSampler, Quota, Writers
 from diagnose.compress.splitter import Plain, Segment, Splitter
 from diagnose.dataclass import dataclass
 from diagnose.models import CompressionCounts, KeptLine, LogSource
@@ -31,16 +32,19 @@ class _Verdict:
     maybe: tuple[Hit, ...]
     guard: Answer
     opener: Answer
-    # Where one rule decides alone, outside records, nothing but these is needed: a progress rule's writers, or that
-    # it collapses.
+    # Where one rule decides alone, outside records, nothing but these is needed: of a progress rule its writers, of one
+    # that collapses those that have shown enough; and where its lines name their writer and their step.
     writers: Writers | None = None
-    collapses: bool = False
+    full: AbstractSet[bytes] | None = None
+    name: slice = slice(0)
+    step: slice | None = None
 
 
 # The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
 # does not know must not be passed over.
 _NOVEL: Final = _Verdict(None, (), Answer.NO, Answer.NO)
 _Cache = dict[bytes, _Verdict | None]
+_QUIET: Final = PROGRESS_EVERY - 1  # a writer's next line passes when so many have not
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
 
@@ -110,47 +114,51 @@ class Compressor:
             self._segment(piece)
 
     def _plain(self, run: Plain) -> None:
-        """Judge a run of whole lines; only those that are not simply dropped are looked at one by one."""
+        """Judge a run of whole lines."""
         templates = template(run.text).split(b"\n")
-        get = self._cache.get
-        take = self._progress.take
-        quota = self._quota.takes
-        indexes = iter(range(len(templates)))
-        verdicts = map(get, templates, repeat(_NOVEL))
-        looked_at = 0
-        record = self._hold > 0
-        while True:
-            if record:  # one is open: every line counts; the two iterators go on in step
-                for index, _ in zip(indexes, verdicts, strict=False):
-                    looked_at += 1
-                    record = self._line(run.first + index, run.lines[index], self._verdict(templates[index]))
-                    if not record:
-                        break
-                else:
-                    break
-            for index in compress(indexes, verdicts):
-                looked_at += 1
-                line_template = templates[index]
-                verdict = get(line_template, _NOVEL)
-                if verdict is _NOVEL:
-                    verdict = self._learn(line_template)
-                if verdict is None:
-                    self._dropped += 1
-                elif verdict.writers is not None and verdict.sure is not None:
-                    take(verdict.sure, verdict.writers, run.first + index, run.lines[index], self._out)
-                elif verdict.collapses and verdict.sure is not None:
-                    raw = run.lines[index]
-                    if quota(verdict.sure, raw):
-                        self._out.append(KeptLine(run.first + index, raw))
-                    else:
-                        self._collapsed += 1
-                else:
-                    record = self._line(run.first + index, run.lines[index], verdict)
-                    if record:
-                        break
-            else:
+        place = 0
+        while place < len(templates):
+            place = (self._in_record if self._hold else self._outside)(run, templates, place)
+
+    def _in_record(self, run: Plain, templates: list[bytes], place: int) -> int:
+        """Judge the lines from `place` on until no record is open; every line counts. Return where that was."""
+        for index in range(place, len(templates)):
+            if not self._line(run.first + index, run.lines[index], self._verdict(templates[index])):
+                return index + 1
+        return len(templates)
+
+    def _outside(self, run: Plain, templates: list[bytes], place: int) -> int:
+        """Judge the lines from `place` on until one opens a record; return where the next one stands.
+
+        Lines that are simply dropped are not looked at, and those of the two common kinds without a call for each.
+        """
+        verdicts = list(map(self._cache.get, templates[place:] if place else templates, repeat(_NOVEL)))
+        lines = run.lines[place:] if place else run.lines
+        first = run.first + place
+        numbers = compress(range(first, first + len(lines)), verdicts)
+        sampled = 0
+        for number, verdict, raw in zip(numbers, filter(None, verdicts), compress(lines, verdicts), strict=True):
+            if verdict.writers is not None:
+                writer = verdict.writers.get(raw[verdict.name])
+                if writer is not None and writer.raw is not None and writer.seen < _QUIET:
+                    step = int(raw[verdict.step]) if verdict.step is not None else writer.step
+                    if step >= writer.step:  # what `take` does with all but one in `PROGRESS_EVERY`
+                        writer.step = step
+                        writer.seen += 1
+                        writer.number = number
+                        writer.raw = raw
+                        sampled += 1
+                        continue
+            elif verdict.full is not None and raw[verdict.name] in verdict.full:
+                self._collapsed += 1
+                continue
+            self._line(number, raw, self._verdict(templates[number - run.first]) if verdict is _NOVEL else verdict)
+            if self._hold:
+                verdicts = verdicts[: number - first + 1]
                 break
-        self._dropped += len(templates) - looked_at
+        self._progress.dropped += sampled
+        self._dropped += verdicts.count(None)
+        return place + len(verdicts)
 
     def _segment(self, segment: Segment) -> None:
         """Judge one piece of a line. Of a run of bars only the last one matters, unless a record is open."""
@@ -250,13 +258,15 @@ class Compressor:
         opener = self._openers.judge(line_template)
         verdict: _Verdict | None = _Verdict(judged.sure, judged.maybe, guard, opener)
         if judged.sure is not None and not judged.maybe and guard is Answer.NO and opener is Answer.NO:
-            rule = judged.sure.rule
-            if rule.progress:
-                verdict = _Verdict(judged.sure, (), guard, opener, self._progress.writers(rule.id))
-            elif rule.action == "drop":
+            hit = judged.sure
+            name, step = slice(*hit.writer), slice(*hit.step) if hit.step is not None else None
+            if hit.rule.progress:
+                writers = self._progress.writers(hit.rule.id)
+                verdict = _Verdict(hit, (), guard, opener, writers=writers, name=name, step=step)
+            elif hit.rule.action == "drop":
                 verdict = None
             else:
-                verdict = _Verdict(judged.sure, (), guard, opener, collapses=True)
+                verdict = _Verdict(hit, (), guard, opener, full=self._quota.full(hit.rule.id), name=name)
         self._remember(line_template, verdict)
         return verdict
 

@@ -7,6 +7,7 @@ the last before something happens, which is held back until then. Memory is boun
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from diagnose.compress.filters import Hit
@@ -23,8 +24,8 @@ class Writer:
 
     __slots__ = ("number", "raw", "seen", "step")
 
-    def __init__(self, step: int | None) -> None:
-        self.step = step
+    def __init__(self, step: int) -> None:
+        self.step = step  # -1: none is known
         self.seen = 0  # lines since the last that passed
         self.number = 0
         self.raw: bytes | None = None
@@ -63,7 +64,7 @@ class ProgressSampler:
         first, last = hit.writer
         name = raw[first:last]
         span = hit.step
-        step = None if span is None else int(raw[span[0] : span[1]])
+        step = -1 if span is None else int(raw[span[0] : span[1]])
         writer = writers.get(name)
         rule = hit.rule.id
         if writer is None:
@@ -74,9 +75,8 @@ class ProgressSampler:
             out.append(KeptLine(number, raw, guarded, progress=rule))
             return
         writer.seen += 1
-        fell = False
-        if step is not None:
-            fell = writer.step is not None and step < writer.step
+        fell = 0 <= step < writer.step
+        if step >= 0:
             writer.step = step
         if writer.raw is None:
             if not (fell or must or writer.seen >= PROGRESS_EVERY or len(raw) > _HELD_BYTES):
@@ -125,17 +125,34 @@ class Quota:
     def __init__(self, limit: int = WRITERS) -> None:
         self.evicted = 0
         self._limit = limit
-        self._counts: dict[tuple[int, bytes], int] = {}
+        self._known = 0
+        self._counts: defaultdict[str, dict[bytes, int]] = defaultdict(dict)
+        self._full: defaultdict[str, set[bytes]] = defaultdict(set)
+
+    def full(self, rule: str) -> AbstractSet[bytes]:
+        """The writers of one rule that have none free: a look-up that callers make once."""
+        return self._full[rule]
 
     def takes(self, hit: Hit, raw: bytes) -> bool:
         """Whether the writer of this line still has one free."""
         first, last = hit.writer
-        key = (hit.rule.index, raw[first:last])
-        count = self._counts.get(key, 0)
+        name = raw[first:last]
+        counts = self._counts[hit.rule.id]
+        count = counts.get(name, 0)
         if count >= hit.rule.keep_first:
+            self._full[hit.rule.id].add(name)
             return False
-        if count == 0 and len(self._counts) >= self._limit:
-            self.evicted += len(self._counts)
-            self._counts.clear()
-        self._counts[key] = count + 1
+        if count == 0:
+            if self._known >= self._limit:
+                self._forget()
+            self._known += 1
+        counts[name] = count + 1
         return True
+
+    def _forget(self) -> None:
+        self.evicted += self._known
+        self._known = 0
+        for counts in self._counts.values():
+            counts.clear()
+        for names in self._full.values():
+            names.clear()

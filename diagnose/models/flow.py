@@ -32,7 +32,7 @@ class LogSource:
 class Input:
     """A source and its bytes: decompressed, UTF-16 turned into UTF-8, opened only when asked.
 
-    `blocks()` yields chunks of about 1 MB and raises `SourceError` where the bytes end before the file does;
+    `blocks()` yields chunks of about 256 kB and raises `SourceError` where the bytes end before the file does;
     what was yielded until then is good. `size` is what lies on disk, in bytes, for progress displays.
     """
 
