@@ -19,25 +19,25 @@ from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
 from diagnose.compress.sampling import PROGRESS_EVERY, ProgressSampler, Quota, Writers
 from diagnose.compress.splitter import Plain, Segment, Splitter
-from diagnose.dataclass import dataclass
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
 
 
-@dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What is known of a template that is not simply dropped. Always true, see `_NOVEL`."""
+    """What is known of a template that is not simply dropped. Always true, and equal to itself alone, see `_NOVEL`.
 
-    sure: Hit | None
-    maybe: tuple[Hit, ...]
-    guard: Answer
-    opener: Answer
-    # Where one rule decides alone, outside records, nothing but these is needed: of a progress rule its writers, of one
-    # that collapses those that have shown enough; and where its lines name their writer and their step.
-    writers: Writers | None = None
-    full: AbstractSet[bytes] | None = None
-    name: slice = slice(0)
-    step: slice | None = None
+    Where one rule decides alone, outside records, only these are needed: of a progress rule its `writers`, of one that
+    collapses those that are `full`; and where its lines hold their writer's `name` and their `step`.
+    """
+
+    __slots__ = ("full", "guard", "maybe", "name", "opener", "step", "sure", "writers")
+
+    def __init__(self, sure: Hit | None, maybe: tuple[Hit, ...], guard: Answer, opener: Answer) -> None:
+        self.sure, self.maybe, self.guard, self.opener = sure, maybe, guard, opener
+        self.writers: Writers | None = None
+        self.full: AbstractSet[bytes] | None = None
+        self.name = slice(*sure.writer) if sure is not None else slice(0)
+        self.step = slice(*sure.step) if sure is not None and sure.step is not None else None
 
 
 # The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
@@ -132,7 +132,7 @@ class Compressor:
 
         Lines that are simply dropped are not looked at, and those of the two common kinds without a call for each.
         """
-        verdicts = list(map(self._cache.get, templates[place:] if place else templates, repeat(_NOVEL)))
+        verdicts = self._verdicts(templates[place:] if place else templates)
         lines = run.lines[place:] if place else run.lines
         first = run.first + place
         numbers = compress(range(first, first + len(lines)), verdicts)
@@ -159,6 +159,18 @@ class Compressor:
         self._progress.dropped += sampled
         self._dropped += verdicts.count(None)
         return place + len(verdicts)
+
+    def _verdicts(self, templates: list[bytes]) -> list[_Verdict | None]:
+        """What the cache knows of each line, once it has learnt those templates of which there are several lines."""
+        verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
+        if _NOVEL in verdicts:
+            novel = [each for each, verdict in zip(templates, verdicts, strict=True) if verdict is _NOVEL]
+            distinct = dict.fromkeys(novel)
+            if len(distinct) * 2 <= len(novel):
+                for each in distinct:
+                    self._learn(each)
+                verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
+        return verdicts
 
     def _segment(self, segment: Segment) -> None:
         """Judge one piece of a line. Of a run of bars only the last one matters, unless a record is open."""
@@ -256,17 +268,16 @@ class Compressor:
         judged = self._filters.judge(line_template, self._kind)
         guard = self._guard.judge(line_template)
         opener = self._openers.judge(line_template)
-        verdict: _Verdict | None = _Verdict(judged.sure, judged.maybe, guard, opener)
+        verdict: _Verdict | None
+        verdict = _Verdict(judged.sure, judged.maybe, guard, opener)
         if judged.sure is not None and not judged.maybe and guard is Answer.NO and opener is Answer.NO:
-            hit = judged.sure
-            name, step = slice(*hit.writer), slice(*hit.step) if hit.step is not None else None
-            if hit.rule.progress:
-                writers = self._progress.writers(hit.rule.id)
-                verdict = _Verdict(hit, (), guard, opener, writers=writers, name=name, step=step)
-            elif hit.rule.action == "drop":
+            rule = judged.sure.rule
+            if rule.progress:
+                verdict.writers = self._progress.writers(rule.id)
+            elif rule.action == "drop":
                 verdict = None
             else:
-                verdict = _Verdict(hit, (), guard, opener, full=self._quota.full(hit.rule.id), name=name)
+                verdict.full = self._quota.full(rule.id)
         self._remember(line_template, verdict)
         return verdict
 

@@ -41,12 +41,14 @@ class Lessons(EveryLine):
     def __init__(self, known: Prefixes) -> None:
         super().__init__(known)
         self._names: dict[bytes, tuple[Span, ...]] = {}
-        self._settled: set[tuple[bytes, ...]] = set()
+        self._settled: set[tuple[bytes, ...]] = set()  # a template and its names
 
     def settled(self, raw: bytes, line_template: bytes) -> bool:
         """Whether the line cannot teach anything new; counts it as one without a label, which the reader would do."""
         names = self._names.get(line_template)
-        if names is None or (line_template, *[raw[start:end] for start, end in names]) not in self._settled:
+        if names is None:
+            return False
+        if names and (line_template, *[raw[start:end] for start, end in names]) not in self._settled:
             return False
         if self._known.labelled is None and raw:
             self._known.unlabelled()
