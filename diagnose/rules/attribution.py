@@ -35,7 +35,7 @@ class Shape:
     `same_kind` are the findings of the diagnosed attempt with the same error type, `earlier` the root findings of
     earlier attempts, `ranks_known` how many ranks the job has as far as is known, `foreign` what somebody else's
     process did, in words, `busy` what the ranks that were missed were last heard to do, by rank, `died`
-    whether any process is known to have ended badly.
+    whether any process is known to have ended badly, `struck` the findings that one device each is named in.
     """
 
     same_kind: Sequence[Finding]
@@ -46,6 +46,7 @@ class Shape:
     foreign: str | None = None
     busy: Mapping[int, str] = field(default_factory=dict)
     died: bool = True
+    struck: Sequence[Finding] = ()
 
 
 def attribute(root: Finding, rule: DiagnosisRule | None, entry: ErrorType, shape: Shape) -> Attribution:
@@ -74,6 +75,8 @@ def _moved(
             return "infrastructure", "one device again and again is hardware"
         if all_ranks:
             return "user", "all ranks at one call is software"
+        if (devices := _devices(shape.struck)) > 1:
+            return "user", f"{devices} devices at once: they ran the same program, and do not break together"
         if progress.first_step is None and not progress.steps and len(ranks) != 1:
             return "user", "before the first step, on no single device"
     elsewhere = shape.repeats.same_unit and shape.repeats.other_step and shape.ranks_known >= _ENOUGH_RANKS
@@ -94,6 +97,13 @@ def _moved(
         told = "; ".join(f'rank {rank}: "{words}"' for rank, words in sorted(shape.busy.items()))
         return "user", f"who was missed was alive and at other work: {told}"
     return None
+
+
+def _devices(struck: Sequence[Finding]) -> int:
+    """On how many devices the kernel saw a program's fault at the same time (NVIDIA's test for Xid 13 and 31)."""
+    seen = [finding for finding in struck if finding.error_type == "CUDAError" and finding.sources == {"kernel"}]
+    units = {(host, gpu) for finding in seen for gpu in finding.gpus for host in finding.hosts or {""}}
+    return len(units) if _at_once(seen) else 0
 
 
 def _spread_reasons(root: Finding, shape: Shape, ranks: frozenset[int]) -> list[str]:

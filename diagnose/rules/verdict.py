@@ -136,7 +136,10 @@ class _Builder:
         foreign = foreign_memory(root, rule, self._own_pid)
         busy = busy_elsewhere(root, self._missed(absent, culprits), last.progress, self._timeline)
         died = bool(failed_exits(last.progress)) or any(f.error_type in _DIED for f in last.findings)
-        shape = Shape(last.same_kind, self._earlier, repeats, last.progress, self._ranks_known, foreign, busy, died)
+        struck = last.findings if error_type == "CUDAError" else ()
+        shape = Shape(
+            last.same_kind, self._earlier, repeats, last.progress, self._ranks_known, foreign, busy, died, struck
+        )
         blame = attribute(root, rule, entry, shape)
         situation = self._situation(root, error_type, blame.name, culprits)
         situation = replace(
