@@ -6,11 +6,11 @@ but what compression lets through and what the matcher gathers.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO
 
+from diagnose.clock import Clock
 from diagnose.compress import Compressor, Filters, Guard, PassThrough
 from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import LimitExceeded, SourceError
@@ -50,6 +50,8 @@ from diagnose.sources import collect, load_inventory
 _MISSING_SHOWN = 8
 _HEAD_BYTES = 64 * 1024
 _LISTING_RECORDS = 100_000
+# Added to the numbers of lines behind a gap of unknown length: no record and no window of lines reaches across.
+_LEAP_LINES = 1 << 40
 _WANTS_KERNEL_LOG = frozenset({"hardware", "cuda", "comm", "network", "host", "node"})
 
 
@@ -68,12 +70,14 @@ class Request:
 class Services:
     """What a run needs from outside: rules, the memory of other jobs, and someone to tell how far it is.
 
-    `on_progress(done, total)` gets bytes read and bytes on disk (None where not known).
+    `on_progress(done, total)` gets bytes read and bytes on disk (None where not known); `on_wait(what)` what a run
+    waits for that has not come yet, such as a writer of a pipe.
     """
 
     rules: RuleSet
     history: History = field(default_factory=NoHistory)
     on_progress: Callable[[int, int | None], None] | None = None
+    on_wait: Callable[[str], None] | None = None
 
 
 def diagnose(request: Request, services: Services, settings: Settings | None = None) -> Report:
@@ -88,7 +92,7 @@ class _Run:
     """The state of one run: what all sources of a job add to."""
 
     def __init__(self, request: Request, services: Services, settings: Settings) -> None:
-        self._started = time.monotonic()
+        self._clock = Clock(settings.limits.seconds)
         self._request = request
         self._services = services
         self.settings = settings
@@ -108,10 +112,11 @@ class _Run:
         self._covered: list[SourceCoverage] = []
         self._not_read: list[str] = []
         self._kernel_hosts: set[str] = set()
-        self._reversed: dict[str, Callable[[int], int]] = {}
+        self._numbers: dict[str, Callable[[int], int | None]] = {}
+        self._with_gaps: list[str] = []
+        self._bytes_left_out = 0
         self._bytes = self._lines = self._kept = self._dropped = self._evicted = 0
         self._total: int | None = None
-        self._deadline = self._started + settings.limits.seconds
 
     def report(self) -> Report:
         request, limits = self._request, self.settings.limits
@@ -123,6 +128,8 @@ class _Run:
             scheduler_records=request.scheduler_records,
             stdin=request.stdin,
             limits=limits,
+            clock=self._clock,
+            on_wait=self._services.on_wait,
         )
         self._not_read.extend(sources.not_read)
         sizes = [item.size for item in sources.inputs]
@@ -133,11 +140,14 @@ class _Run:
             self.inventory.learn_source(item.source)
             self.jobs.learn_source(item.source)
         # Scheduler records come last: what the job's own logs say tells which of several jobs is meant.
-        for item in sorted(sources.inputs, key=lambda item: item.source.kind == "scheduler"):
-            if time.monotonic() > self._deadline:
-                self._not_read.append(f"{item.source.name}: the time limit of {limits.seconds:.0f} s was reached")
+        unread: list[str] = []
+        for index, item in enumerate(sorted(sources.inputs, key=lambda item: item.source.kind == "scheduler")):
+            if self._clock.reading_over:
+                unread.append(item.source.name)
                 continue
+            self._clock.sources_left = len(sources.inputs) - index
             self._read(item)
+        self._say_unread(unread)
         return self._finished()
 
     def _read(self, item: Input) -> None:
@@ -151,19 +161,30 @@ class _Run:
         )
         reader = _SourceReader(self, item)
         truncated = False
+        gap = 0
         try:
             for block in _with_head(restored.blocks, reader.learn):
+                if not gap and (gap := item.left_out()):
+                    reader.leap()
                 reader.feed(compressor.feed(block))
-                if time.monotonic() > self._deadline:
-                    raise LimitExceeded(f"{source.name}: the time limit of {limits.seconds:.0f} s was reached")
+                if self._clock.reading_over:
+                    raise LimitExceeded(f"{source.name}: {self._clock} was reached; what follows was not read")
         except SourceError as error:
             truncated = True
             self._not_read.append(str(error))
         reader.feed(compressor.finish())
         reader.finish()
         counts = compressor.counts
-        if restored.reversed:
-            self._reversed[source.name] = partial(restored.original, total=counts.lines)
+        if gap:
+            truncated = True
+            self._with_gaps.append(source.name)
+            self._bytes_left_out += gap
+        if gap and restored.reversed:
+            self._numbers[source.name] = lambda _number: None
+        elif gap:
+            self._numbers[source.name] = lambda number: number if number < _LEAP_LINES else None
+        elif restored.reversed:
+            self._numbers[source.name] = partial(restored.original, total=counts.lines)
         self._kernel_hosts |= reader.kernel_hosts
         self._trackers[source.name] = reader.tracker
         self._lines += counts.lines
@@ -171,6 +192,16 @@ class _Run:
         self._dropped += counts.dropped + counts.collapsed
         self._evicted += counts.evicted_templates
         self._covered.append(SourceCoverage(source.name, source.kind, counts.lines, truncated or counts.truncated > 0))
+
+    def _say_unread(self, unread: Sequence[str]) -> None:
+        """Tells of which sources the time limit took the middle, and of which all."""
+        if self._with_gaps:
+            self._not_read.append(
+                f"{_named(self._with_gaps)}: {self._bytes_left_out} bytes between beginning and end, for "
+                f"{self._clock} was near; lines after them bear no numbers. Give fewer inputs"
+            )
+        if unread:
+            self._not_read.append(f"{_named(unread)}: not at all, for {self._clock} was near. Give fewer inputs")
 
     def _blocks(self, item: Input) -> Iterator[bytes]:
         for block in item.blocks():
@@ -198,7 +229,7 @@ class _Run:
             f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()
         )
         report = self._built(verdict, (*rules.overridden, *notes, *self.notes, *timeouts))
-        report = _with_numbers_as_given(report, self._reversed) if self._reversed else report
+        report = _with_numbers_as_given(report, self._numbers) if self._numbers else report
         return without_secrets(report)
 
     def _built(self, verdict: Verdict, notes: tuple[str, ...]) -> Report:
@@ -223,7 +254,7 @@ class _Run:
                 ruleset=self._services.rules.version,
                 agent_state="not_needed" if verdict.rule or verdict.status == "no_failure" else "not_configured",
             ),
-            stats=Stats(self._bytes, self._lines, self._kept, round(time.monotonic() - self._started, 3)),
+            stats=Stats(self._bytes, self._lines, self._kept, round(self._clock.elapsed, 3)),
             explanation=Explanation(
                 explanation.findings,
                 explanation.explained,
@@ -270,6 +301,11 @@ class _Run:
         )
 
 
+def _named(sources: Sequence[str]) -> str:
+    more = len(sources) - 3
+    return ", ".join(sources[:3]) + (f" and {more} more" if more > 0 else "")
+
+
 def _not_as_shipped(rules: RuleSet) -> list[str]:
     """What a site's rules took away or put in another's place: a verdict that they changed must show it."""
     shown = [f"shipped rules: {note}" for note in rules.overridden[:_MISSING_SHOWN]]
@@ -293,18 +329,27 @@ class _SourceReader:
         self._attempt = 0
         self._starts: list[tuple[int, int]] = [(0, 0)]
         self._listing: list[Line | Record] | None = [] if item.source.kind == "scheduler" else None
+        self._leapt = False
         self.learn = self._lines.learn
 
     def feed(self, kept_lines: Sequence[KeptLine]) -> None:
         """Reads kept lines in order."""
         for kept in kept_lines:
+            if self._leapt:
+                kept = replace(kept, number=kept.number + _LEAP_LINES)  # noqa: PLW2901
             for line in self._lines.read(kept):
                 self._line(line)
+
+    def leap(self) -> None:
+        """Says that between the lines read so far and the next ones something was left out."""
+        self._leapt = True
 
     def _line(self, line: Line) -> None:
         run = self._run
         event = run.progress.read(line, self._attempt)
-        self._attempt = self.tracker.observe(line, event.step if event and event.kind == "step" else None)
+        step = event.step if event and event.kind == "step" else None
+        ended = event is not None and (event.kind == "completed" or (event.kind == "exit" and event.step == 0))
+        self._attempt = self.tracker.observe(line, step, ended=ended)
         if self._attempt != self._starts[-1][1]:
             self._starts.append((line.number, self._attempt))
         if event is not None:
@@ -382,8 +427,8 @@ def _with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Itera
         yield from waiting
 
 
-def _with_numbers_as_given(report: Report, originals: Mapping[str, Callable[[int], int]]) -> Report:
-    """The report with line numbers as they stand in files that were read from their end."""
+def _with_numbers_as_given(report: Report, originals: Mapping[str, Callable[[int], int | None]]) -> Report:
+    """The report with line numbers as they stand in files that were read from their end, and none where not known."""
 
     def mend(evidence: Evidence) -> Evidence:
         original = originals.get(evidence.source)

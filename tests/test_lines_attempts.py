@@ -23,7 +23,9 @@ def follow(
         time = times[number - 1] if times is not None else None
         line = Line(source, number, body, body, stream, time=time)
         event = reader.read(line, 0)
-        indexes.append(tracker.observe(line, event.step if event is not None and event.kind == "step" else None))
+        ended = event is not None and event.kind == "completed"
+        step = event.step if event is not None and event.kind == "step" else None
+        indexes.append(tracker.observe(line, step, ended=ended))
     return tracker, indexes
 
 
@@ -151,6 +153,33 @@ failed (exitcode: -6) local_rank: 0 (pid: 21739) of binary: /usr/bin/python
 2026-01-01 00:01:02 model parameters: 132992
 step 1 loss 2
 """, [6]),
+    "the heading of another run after one that is done": ("""
+=== run a41f on n[1-4] ===
+step 100 loss 2
+Training completed
+=== run b72e on n[1,5] ===
+step 90 loss 2
+""", [4]),
+    "steps fall after an interruption": ("""
+step 100 loss 2
+step 110 loss 2
+KeyboardInterrupt
+model loaded
+step 0 loss 3
+""", [5]),
+    "an evaluation after the end of the training": ("""
+=== run a41f on n[1-4] ===
+step 100 loss 2
+Training completed
+=== evaluation ===
+eval step 0 of 20
+""", []),
+    "headings within one run": ("""
+=== run 7: data ===
+step 1 loss 2
+=== run 7: training ===
+step 2 loss 2
+""", []),
     "another allocation": ("""
 srun: job 100 has been allocated resources
 step 7 loss 2

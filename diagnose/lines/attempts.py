@@ -5,7 +5,8 @@ attempts, and the alignment of several sources' attempts.
 
 A boundary stands where the new attempt starts, not where the old one failed: what a dying attempt still prints is its
 own. A restart that is only announced becomes a boundary when something starts: a launcher, a banner seen before, a
-step. Several announcements of one restart (every agent, every rank) are one boundary.
+step. Several announcements of one restart (every agent, every rank) are one boundary. Where several runs stand in one
+file, one after another, what ended (done, interrupted, failed) is followed by the heading or the start of the next.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FAILURES = (
     "srun: error", "CANCELLED", "ChildFailedError", "exit code", "exit status", "exitcode", "return code",
     "Exited with", "Traceback (most", "FAILED", "Aborted", "core dumped", "Segmentation", "Killed", "SIGTERM",
     "SIGABRT", "SIGKILL", "SIGSEGV", "terminate called", "Error:", "rror: ", "Interrupted", "preempted",
-    "Terminated",
+    "Terminated", "KeyboardInterrupt",
 )  # fmt: skip
 LAUNCHER_FAILURES = 8
 _SIGNS = (
@@ -75,6 +76,12 @@ _JOB = Lazy(
 )
 _COMMAND = Lazy(
     r"^\+{1,4} (?:exec |env |time |\w+=\S+ ){0,6}(?:torchrun|srun|mpirun|mpiexec|deepspeed|accelerate|python\S*|bash)\s"
+)
+# `===== run 5e10 nodes a[1-4] =====`: a ruled line that gives a run its name.
+_HEADING = Lazy(
+    r"^[=#*~>+-]{2,80} ?(?:\w{1,20} ){0,2}?"
+    r"(?P<what>run|job|attempt|try|trial|experiment|launch|submission|host|node)\b",
+    _ANY,
 )
 _WORD = Lazy(r"[A-Za-z_]{2,24}")
 _RANK = Lazy(r"\brank[ =:_]{0,2}(\d{1,6})", _ANY)
@@ -124,6 +131,8 @@ class AttemptTracker:
         self._banner: dict[str, int] = {}
         self._seen = 0
         self._launcher_failed = False
+        self._ended = False
+        self._headings: set[str] = set()
         self._repeated: list[Line] = []
         self._repeated_position = 0
         self._resumed = 0
@@ -139,13 +148,18 @@ class AttemptTracker:
         """The time of the last line of each attempt, where one is known."""
         return tuple(self._ends)
 
-    def observe(self, line: Line, step: int | None) -> int:
-        """The index of the attempt this line belongs to, from 0; lines come in the order of the source."""
+    def observe(self, line: Line, step: int | None, *, ended: bool = False) -> int:
+        """The index of the attempt this line belongs to, from 0; lines come in the order of the source.
+
+        `ended` says that the line tells the end of the work, done or not.
+        """
         if not self._one:
             body = line.body if len(line.body) <= SEARCHED else line.body[:SEARCHED]
             hits = self._gate.find_matches_as_indexes(body)
-            if hits or step is not None or self._failed or self._seen < BANNER_LINES:
+            if hits or step is not None or self._failed or self._ended or self._seen < BANNER_LINES:
                 self._judge(line, body, step, hits)
+            if ended:
+                self._ended = self._lived = True
         if line.time is not None:
             self._ends[-1] = line.time
         return len(self._boundaries)
@@ -154,7 +168,7 @@ class AttemptTracker:
         if line.quoted:
             return
         sign = any(hit[0] >= len(_FAILURES) for hit in hits)
-        reason = (self._sign(line, body) if sign else None) or self._again(line, body)
+        reason = (self._sign(line, body) if sign else None) or self._headed(body) or self._again(line, body)
         if reason is None and step is not None:
             reason = self._fall(line, body, step)
         if reason is not None:
@@ -180,6 +194,7 @@ class AttemptTracker:
         self._lived = False
         self._failed = 0
         self._launcher_failed = False
+        self._ended = False
         self._repeated.clear()
         self._resumed = 0
         self._series.clear()
@@ -259,9 +274,20 @@ class AttemptTracker:
         self._pending = None
         return None
 
+    def _headed(self, body: str) -> str | None:
+        """A heading like that of an earlier run, after something has come to its end."""
+        heading = _HEADING.match(body) if body[:1] in "=#*~>+-" else None
+        if heading is None:
+            return None
+        what = heading["what"].lower()
+        known = what in self._headings
+        self._headings.add(what)
+        return self._if_lived("the heading of another run") if known and (self._ended or self._failed) else None
+
     def _again(self, line: Line, body: str) -> str | None:
-        """The start is printed again: a line of it after an announcement, three in order after a failed launch."""
-        if not self._failed or (self._pending is None and not self._launcher_failed) or len(body) < BANNER_CHARS:
+        """The start is printed again: a line of it after an announcement, three in order after an end."""
+        expected = self._pending is not None or self._launcher_failed or self._ended
+        if not expected or not (self._failed or self._ended) or len(body) < BANNER_CHARS:
             return None
         position = self._banner.get(_DIGITS.sub("0", body[:100]))
         if position is None:
@@ -280,7 +306,7 @@ class AttemptTracker:
         self._repeated_position = position
         if len(self._repeated) < BANNER_HEAD:
             return None
-        return self._if_lived("the start is printed again after a failure")
+        return self._if_lived("the start is printed again after an end")
 
     def _learn_banner(self, line: Line, body: str) -> None:
         """Remember how the first attempt starts, until it lives."""

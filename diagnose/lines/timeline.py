@@ -37,11 +37,13 @@ class AttemptProgress:
     """The progress of one attempt.
 
     `last` holds the latest sign of progress by stream, `by_rank` by rank,
-    and `recent` the latest few by source: two steps after an error are more than an echo.
+    and `recent` the latest few by source: two steps after an error are more than an echo. `began_undated` says that
+    steps were made before the first line with a time, so that the start lies before `started`.
     """
 
     started: float | None = None
     ended: float | None = None
+    began_undated: bool = False
     first_step: int | None = None
     last_step: int | None = None
     last_step_time: float | None = None
@@ -62,6 +64,8 @@ class AttemptProgress:
 
     def merge(self, other: AttemptProgress) -> None:
         """Takes in what another source says of the same attempt."""
+        if other.started is not None and (self.started is None or other.started < self.started):
+            self.began_undated = other.began_undated
         self.started = _least(self.started, other.started)
         self.ended = _most(self.ended, other.ended)
         self.first_step = _least(self.first_step, other.first_step)
@@ -155,6 +159,8 @@ class Timeline:
         line = event.line
         mark = Mark(line.source.name, line.stream, line.number, line.time)
         progress.steps += 1
+        if progress.started is None and line.time is None:
+            progress.began_undated = True
         if event.step is not None:
             if progress.blocking is not None and event.step > progress.blocking[1]:
                 progress.checkpoint_complete, progress.blocking = progress.blocking[0], None

@@ -20,6 +20,7 @@ from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft
 
 BEFORE_JOB = 600.0  # seconds: a fault a little before the first line of a job may still be its cause
+BEFORE_UNDATED = 3600.0  # and where steps were made before the first time, as long as an operation may wait
 AFTER_JOB = 600.0  # and hosts' clocks may differ by minutes
 _EVIDENCE = 6
 _TEXT = 2000
@@ -101,9 +102,11 @@ def _attempt(
         started, ended = spans[index]
         if started is not None and group.first >= started and group.first <= (ended or started) + AFTER_JOB:
             return index
-    first_start = min(started for started, _ in spans.values() if started is not None)
-    if first_start - BEFORE_JOB <= group.first < first_start:
-        return min(spans)
+    first = min(spans, key=lambda index: spans[index][0] or 0.0)
+    first_start = spans[first][0] or 0.0
+    before = BEFORE_JOB + (BEFORE_UNDATED if attempts[first].began_undated else 0.0)
+    if first_start - before <= group.first < first_start:
+        return first
     if source.kind == "scheduler":  # its record is about this job, whenever it was written
         return last
     return None if not _between(group.first, spans) else _next_attempt(group.first, spans)

@@ -77,7 +77,11 @@ def decide(
     inventory: Inventory,
     history: History,
 ) -> Verdict:
-    """Judges every attempt and builds the verdict on the last."""
+    """Judges every attempt and builds the verdict on the last.
+
+    Also where the last has only begun: whether it fails again, and of what, its missing end would tell (what is missing
+    makes no culprit). The failures before it are listed with the attempts.
+    """
     ranks_known = max(inventory.world_size or 0, len(inventory.ranks_seen), len(timeline.ranks))
     judge = Judge(rule_set, ranks_known)
     indexes = sorted(attempts) or [0]
@@ -367,19 +371,22 @@ class _Builder:
         return sure
 
     def _evidence(self, root: Finding) -> tuple[Evidence, ...]:
+        """The deciding lines: the root's own, the same failure of an earlier attempt, a witness, what it led to."""
         same = [root, *[f for f in self._last.same_kind if f.id != root.id]]
-        own = list(root.evidence[:2])
-        confirming = [
-            f.evidence[0]
-            for f in self._last.findings
-            if f.evidence and f.family == "cuda" and root.id in self._last.graph.explained.get(f.id, ())
+        explained = [
+            f for f in self._last.findings if f.evidence and root.id in self._last.graph.explained.get(f.id, ())
         ]
-        confirming = [f.evidence[0] for f in same if f.evidence and f.sources - {"kernel", "scheduler"}][
-            :1
-        ] + confirming
-        rest = [*root.evidence[2:], *[f.evidence[0] for f in same[1:] if f.evidence]]
+        again = [f.evidence[0] for f in self._earlier if f.error_type == root.error_type and f.evidence]
+        witnesses = [f for f in same if f.evidence and f.sources - {"kernel", "scheduler"}]
+        witnesses += [f for f in explained if f.family == "cuda"]
+        own = [(item.source, item.line) for item in root.evidence]
+        confirming = [f.evidence[0] for f in witnesses if (f.evidence[0].source, f.evidence[0].line) not in own]
+        led_to = [f.evidence[0] for f in explained if f.role != "teardown" and f.error_type != root.error_type]
+        led_to.sort(key=lambda item: (item.time is None, item.time or "", item.source, item.line))
+        rest = [*root.evidence[1:], *[f.evidence[0] for f in same[1:] if f.evidence]]
         chosen: list[Evidence] = []
-        for evidence in [*own, *confirming[:1], *rest[: 4 * _EVIDENCE]]:
+        ranked = [*root.evidence[:1], *again[:1], *root.evidence[1 : 1 + (not again)], *(confirming or led_to)[:1]]
+        for evidence in [*ranked, *rest[: 4 * _EVIDENCE]]:
             if all((evidence.source, evidence.line) != (known.source, known.line) for known in chosen):
                 chosen.append(evidence)
         return tuple(chosen[:_EVIDENCE])
