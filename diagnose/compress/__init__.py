@@ -11,10 +11,12 @@ from diagnose.compress.guard import Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.passthrough import PassThrough
 from diagnose.compress.prefix import PREFIX, expand
+from diagnose.compress.ranges import RANGE_BYTES, Ranges, add_counts, range_blocks
 from diagnose.compress.relax import relax, template
 
 __all__ = [
     "PREFIX",
+    "RANGE_BYTES",
     "RECORD_HOLD_LINES",
     "RECORD_OPENERS",
     "CompiledFilter",
@@ -22,8 +24,11 @@ __all__ = [
     "Filters",
     "Guard",
     "PassThrough",
+    "Ranges",
+    "add_counts",
     "expand",
     "is_bar",
+    "range_blocks",
     "relax",
     "template",
 ]

@@ -56,16 +56,27 @@ def _openers() -> Guard:
 class Compressor:
     """Compresses one source; `feed` until it ends, then `finish`."""
 
-    def __init__(self, source: LogSource, filters: Filters, guard: Guard, limits: Limits) -> None:
+    def __init__(
+        self,
+        source: LogSource,
+        filters: Filters,
+        guard: Guard,
+        limits: Limits,
+        *,
+        first: int = 1,
+        inside: bool = False,
+    ) -> None:
+        """`first` is the number of the first line; `inside` a source, a record may be open there."""
+        self._first = first
         self._kind = source.kind
         self._filters = filters
         self._guard = guard
         self._openers = _openers()
-        self._splitter = Splitter(limits, guard)
+        self._splitter = Splitter(limits, guard, first)
         self._cache: _Cache = {}
         self._cache_limit = max(1, limits.templates)
         self._cache_bytes = 0
-        self._hold = 0  # so many more lines that a filter matched are kept
+        self._hold = RECORD_HOLD_LINES if inside else 0  # so many more lines that a filter matched are kept
         self._bar: Segment | None = None  # the last of a run of bars, until the run ends
         self._progress = ProgressSampler()
         self._quota = Quota()
@@ -77,7 +88,7 @@ class Compressor:
         """What has been read, kept and taken out so far. A line held back counts as neither."""
         return CompressionCounts(
             bytes=self._bytes,
-            lines=self._splitter.lines,
+            lines=self._splitter.lines + 1 - self._first,
             kept=self._kept,
             dropped=self._dropped + self._progress.dropped,
             collapsed=self._collapsed,

@@ -48,10 +48,10 @@ def _all_short(text: bytes, limit: int) -> bool:
 class Splitter:
     """Splits one stream; `feed` until it ends, then `finish`."""
 
-    def __init__(self, limits: Limits, guard: Guard) -> None:
+    def __init__(self, limits: Limits, guard: Guard, first: int = 1) -> None:
         self._limit = limits.line_bytes
         self._guard = guard
-        self._number = 1
+        self._number = first
         self._open = bytearray()  # of the segment being read
         self._long: LongSegment | None = None  # instead of `_open` once that is too long
         self._carriage = False  # the last chunk ended in \r, and only the next says whether \n follows
@@ -60,7 +60,7 @@ class Splitter:
 
     @property
     def lines(self) -> int:
-        """How many physical lines have ended so far."""
+        """The number of the last physical line that has ended so far."""
         return self._number - 1
 
     def feed(self, data: bytes) -> Iterator[Plain | Segment]:
