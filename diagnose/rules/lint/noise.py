@@ -71,9 +71,10 @@ def measure(rule_set: RuleSet, logs: Logs) -> Noise:
     matched = {name: 0 for name, _ in filters}
     total = left = 0
     for _, lines in logs:
-        for line in lines:
+        # As the compressor splits them: `\r\n` ends a line, and behind the last end there is none.
+        for line in lines[:-1] if lines and not lines[-1] else lines:
             total += 1
-            raw = line.encode("utf-8", "replace")
+            raw = line.removesuffix("\r").encode("utf-8", "replace")
             hit = next((name for name, judge in filters if judge.matches(raw)), None)
             if hit is None:
                 left += 1
