@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"failed": 0, "no_failure": 1, "inconclusive": 3}
 _PROGRESS_AFTER = 1.0  # seconds
+_MOST_PROCESSES = 8
 
 
 def run_diagnose(options: argparse.Namespace) -> int:
@@ -33,11 +34,12 @@ def run_diagnose(options: argparse.Namespace) -> int:
         from diagnose.rules.bundle import load_bundled
         from diagnose.settings import Settings
 
-        settings = Settings(rules=tuple(options.rules))
+        settings = Settings(rules=tuple(options.rules), processes=min(_MOST_PROCESSES, _processors()))
         rules = load_bundled(settings.rules)
     request = request_of(options)
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
-        report = diagnose(request, Services(rules, on_progress=on_progress), settings)
+        services = Services(rules, on_progress=on_progress, on_wait=None if options.quiet else _tell_wait)
+        report = diagnose(request, services, settings)
     for path in (*options.kernel_log, *options.scheduler_record):
         if path != "-" and not os.path.lexists(path) and not any(mark in path for mark in "*?["):
             # The verdict stands without it, but whoever named it expects it to be read.
@@ -72,6 +74,18 @@ def request_of(options: argparse.Namespace) -> Request:
         inventory=options.inventory,
         stdin=sys.stdin.buffer if "-" in [*options.logs, *options.kernel_log, *options.scheduler_record] else None,
     )
+
+
+def _tell_wait(what: str) -> None:
+    """Says what a silent run waits for."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in what)
+    with contextlib.suppress(OSError, ValueError):
+        print(f"diagnose: {shown}; Ctrl-C to stop", file=sys.stderr, flush=True)
+
+
+def _processors() -> int:
+    """How many processors this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

@@ -33,12 +33,16 @@ class Input:
     """A source and its bytes: decompressed, UTF-16 turned into UTF-8, opened only when asked.
 
     `blocks()` yields chunks of about 256 kB and raises `SourceError` where the bytes end before the file does;
-    what was yielded until then is good. `size` is what lies on disk, in bytes, for progress displays.
+    what was yielded until then is good. `size` is what lies on disk, in bytes, for progress displays. `left_out()` is
+    how many bytes before the last ones given were passed over because time was short: a gap, at an end of line.
+    `window`, where the bytes lie on disk as they are, yields those from a byte on; several may do so at once.
     """
 
     source: LogSource
     blocks: Callable[[], Iterator[bytes]]
     size: int | None = None
+    left_out: Callable[[], int] = lambda: 0
+    window: Callable[[int], Iterator[bytes]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,20 @@ class _Whole:
         self._stream.close()
 
 
+class _WholeWindow(_Whole):
+    """One that stands in a file as it is."""
+
+    def __init__(self, stream: PreadStream, size: int, name: str) -> None:
+        super().__init__(stream, size, name)
+        self._window = stream
+
+    def leap(self, size: int, /) -> int:
+        """Go on at the last `size` bytes; return how many were left out."""
+        left_out = self._window.leap(size)
+        self._left -= left_out
+        return left_out
+
+
 def tar_members(origin: Origin, name: str, limits: Limits, spool: Spool) -> Iterator[Member]:
     """Yield the members of a tar archive while reading it once.
 
@@ -194,7 +208,7 @@ def _tar_content(counted: Counted, origin: Origin, start: int, size: int, name: 
             return at(start + offset, max(0, min(length, size - offset)))
 
         # Of a file cut off inside this member only a reading from front to back can say so in time.
-        return Origin(lambda: _Whole(at(start, size), size, name), size, window if inside >= size else None)
+        return Origin(lambda: _WholeWindow(at(start, size), size, name), size, window if inside >= size else None)
     stored = spool.store_packed(_Content(counted, start + size, name), name)
     if stored is not None:
         return stored

@@ -8,15 +8,18 @@ in words what is not read. Errors: `SourceError` when nothing at all can be read
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
+from diagnose.clock import Clock
 from diagnose.dataclass import dataclass
 from diagnose.errors import SourceError
 from diagnose.models import Input, SourceKind, SourceSet
 from diagnose.settings import Limits
 from diagnose.sources.archives import is_tar, is_zip, tar_members
+from diagnose.sources.ending import Ending
 from diagnose.sources.names import facts_of
 from diagnose.sources.packed import Decompressed, codec_of
 from diagnose.sources.printable import natural_key, printable
@@ -39,6 +42,7 @@ from diagnose.sources.walk import Found, Left, Role, find
 
 # A kernel log is believed by a name that could mean something else if this share of its lines looks like one.
 _SOME_KERNEL = 0.2
+_TO_THE_END = 1 << 62  # also of a file that still grows
 # Zip files that are something else: what PyTorch, NumPy and Java make of the format.
 _ZIP_NO_ARCHIVE = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".whl", ".jar", ".egg", ".model", ".keras", ".docx", ".xlsx")
 
@@ -50,11 +54,14 @@ def collect(
     scheduler_records: Sequence[str] = (),
     stdin: BinaryIO | None = None,
     limits: Limits,
+    clock: Clock | None = None,
+    on_wait: Callable[[str], None] | None = None,
 ) -> SourceSet:
     """Return what is to be read: files, globs, folders, archives, and standard input for `-`.
 
     The set does not depend on the order of arguments; a file given twice is read once. Raises `SourceError` when
-    nothing can be read; what cannot be read among good files is listed in `not_read`.
+    nothing can be read; what cannot be read among good files is listed in `not_read`. `on_wait` is told, once each,
+    what is being waited for.
     """
     left = Left()
     arguments: list[tuple[str, Role]] = [(os.fspath(path), "job") for path in paths]
@@ -62,7 +69,8 @@ def collect(
     arguments += [(os.fspath(path), "scheduler") for path in scheduler_records]
     if not arguments:
         raise SourceError("no input: give log files or folders, or - for standard input")
-    collector = _Collector(limits, left)
+    clock = clock or Clock(limits.seconds)
+    collector = _Collector(limits, left, clock, on_wait or (lambda _what: None))
     for found in find(arguments, limits, left):
         collector.file(found, stdin)
     if not collector.readable:
@@ -74,7 +82,7 @@ def collect(
         )
     sources = settle([readable.named for readable in collector.readable])
     inputs = tuple(
-        Input(source, readable.blocks, readable.size)
+        Input(source, readable.text.blocks, readable.size, readable.text.left_out, readable.window)
         for source, readable in zip(sources, collector.readable, strict=True)
     )
     return SourceSet(inputs, left.sentences())
@@ -83,8 +91,9 @@ def collect(
 @dataclass(frozen=True, slots=True)
 class _Readable:
     named: Named
-    blocks: Callable[[], Iterator[bytes]]
+    text: _Text
     size: int | None
+    window: Callable[[int], Iterator[bytes]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +111,19 @@ class _Candidate:
 
 
 class _Collector:
-    def __init__(self, limits: Limits, left: Left) -> None:
+    def __init__(self, limits: Limits, left: Left, clock: Clock, on_wait: Callable[[str], None]) -> None:
         self.readable: list[_Readable] = []
         self._limits = limits
         self._left = left
-        self._budget = Budget(limits)
-        self._spool = Spool()
+        self._clock, self._on_wait = clock, on_wait
+        self._budget = Budget(limits, clock)
+        self._spool = Spool(clock)
 
     def file(self, found: Found, stdin: BinaryIO | None) -> None:
         """Add the inputs of one file; what cannot be read is recorded."""
+        if self._clock.listing_over and self.readable:
+            self._left.add(found.name, f"{self._clock} left no time to look at it; give fewer inputs")
+            return
         try:
             file = (found.path, found.name, found.size or 0)
             origin = self._pipe(found, stdin) if found.pipe else file_origin(*file, named=found.named)
@@ -127,7 +140,7 @@ class _Collector:
             raise read_error(found.name, error) from error
         if file is None:
             raise SourceError("-: there is no standard input; give a file")
-        once = Once(file, found.name, self._limits)
+        once = Once(file, found.name, self._limits, self._clock, self._on_wait)
         head = once.peek(HEAD_BYTES)
         if codec_of(head) or is_zip(head) or is_tar(head):
             # Packed bytes must be read more than once; text goes straight through.
@@ -208,9 +221,15 @@ class _Collector:
                         archives=candidate.archives + 1,
                     )
                 )
+                if self._clock.listing_over:
+                    self._left.add(name, f"{self._clock} left no time for members after these; unpack it")
+                    break
         except SourceError as error:
             self._left.add_error(error)
         for member_candidate in sorted(inside, key=lambda member: natural_key(member.name)):
+            if self._clock.short:
+                self._left.add(member_candidate.name, f"{self._clock} left no time to look at it; unpack it")
+                continue
             try:
                 self._add(member_candidate)
             except SourceError as error:
@@ -227,12 +246,12 @@ class _Collector:
         if not candidate.named and kind == "job" and _is_settings(candidate.name, settings=content.settings):
             self._left.add(candidate.name, "by its content settings, not a log; name the file to read it")
             return
-        origin, encoding, block_bytes = candidate.origin, encoding_of(head), self._limits.block_bytes
         self.readable.append(
             _Readable(
                 named(candidate.name, kind, facts, text, content.host if kind == "kernel" else None),
-                lambda: _blocks(origin, encoding, block_bytes),
+                _Text(candidate.name, candidate.origin, encoding_of(head), self._limits.block_bytes, self._clock),
                 candidate.size,
+                _window(candidate.origin, head, self._limits.block_bytes),
             )
         )
 
@@ -271,12 +290,44 @@ def _deeper(candidate: _Candidate, origin: Origin, layers: int) -> _Candidate:
     )
 
 
-def _blocks(origin: Origin, encoding: str | None, block_bytes: int) -> Iterator[bytes]:
-    stream = origin.open()
-    try:
-        yield from utf8_blocks(stream, encoding, block_bytes)
-    finally:
-        stream.close()
+def _window(origin: Origin, head: bytes, block_bytes: int) -> Callable[[int], Iterator[bytes]] | None:
+    """What reads the text from any byte on, where it lies in a file as it is to be read."""
+    at = origin.at
+    if at is None or encoding_of(head) is not None or head.startswith(codecs.BOM_UTF8):
+        return None
+
+    def blocks(start: int) -> Iterator[bytes]:
+        stream = at(start, _TO_THE_END)
+        try:
+            while data := stream.read(block_bytes):
+                yield data
+        finally:
+            stream.close()
+
+    return blocks
+
+
+class _Text:
+    """The blocks of one input, and what was left out of them."""
+
+    def __init__(self, name: str, origin: Origin, encoding: str | None, block_bytes: int, clock: Clock) -> None:
+        self._name, self._origin, self._encoding, self._block_bytes = name, origin, encoding, block_bytes
+        self._clock = clock
+        self._left_out = 0
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the text as UTF-8; without its middle where time is short."""
+        stream = Ending(self._origin.open(), self._name, self._encoding, self._clock)
+        try:
+            for block in utf8_blocks(stream, self._encoding, self._block_bytes):
+                self._left_out = stream.left_out
+                yield block
+        finally:
+            stream.close()
+
+    def left_out(self) -> int:
+        """How many bytes the last block does not follow upon."""
+        return self._left_out
 
 
 class _Head:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import os
 import stat
-import time
 from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
+from diagnose.clock import Clock
 from diagnose.dataclass import dataclass
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.settings import Limits
@@ -24,6 +24,7 @@ SPOOL_BYTES = 1024**3
 # Small files may expand by any factor: a page of zeros is no bomb.
 _RATIO_FROM = 64 * 1024**2
 READ_BYTES = 64 * 1024
+_SILENCE = 1.0  # seconds in which nothing comes: time to say what is waited for
 # The system's own files (/proc) say they are empty; so much is read of one that somebody names.
 _UNSIZED_BYTES = 16 * 1024**2
 
@@ -52,16 +53,16 @@ class Origin:
 class Budget:
     """How many bytes decompression has made in this run, and until when it may; the same stream counts once."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, clock: Clock) -> None:
         self.limits = limits
-        self._deadline = time.monotonic() + limits.seconds
+        self._clock = clock
         self._used: dict[str, int] = {}
         self._total = 0
 
     def use(self, name: str, expanded: int, packed: int) -> None:
         """Record that `packed` bytes of `name` have become `expanded` bytes; raise `LimitExceeded` past a bound."""
-        if time.monotonic() > self._deadline:
-            raise LimitExceeded(f"{name}: the time limit of {self.limits.seconds:.0f} s was reached")
+        if self._clock.over:
+            raise LimitExceeded(f"{name}: {self._clock} was reached; what follows was not read")
         more = max(0, expanded - self._used.get(name, 0))
         if expanded > _RATIO_FROM and expanded > packed * self.limits.expansion_ratio:
             raise LimitExceeded(
@@ -152,6 +153,13 @@ class PreadStream(io.RawIOBase):
         self._position = base + offset
         return self.tell()
 
+    def leap(self, size: int, /) -> int:
+        """Go on at the last `size` bytes of the window; return how many were left out."""
+        end = min(self._end, max(self._start, os.fstat(self._descriptor.number).st_size))
+        left_out = max(0, (end - self._position - size) // 4 * 4)  # characters may be four bytes wide
+        self._position += left_out
+        return left_out
+
     def close(self) -> None:
         """Close the descriptor if it is this stream's own."""
         if self._owns:
@@ -184,16 +192,19 @@ def file_origin(path: str, name: str, size: int, *, named: bool = False) -> Orig
 class Spool:
     """An unnamed temporary file that vanishes with the process; `full` where the disk or the bound has no room."""
 
-    def __init__(self, limit: int = SPOOL_BYTES) -> None:
-        self._limit = limit
+    def __init__(self, clock: Clock, limit: int = SPOOL_BYTES) -> None:
+        self._clock, self._limit = clock, limit
         self._file: Descriptor | None = None
         self._end = 0
 
     def store(self, stream: ByteStream, name: str) -> Origin | None:
         """Copy the rest of `stream`; return where it lies now, or None if there is no room for all of it.
 
-        Where the stream breaks off with an error, so does each reading of the copy.
+        Where the stream breaks off with an error, so does each reading of the copy, and where the time for it ends.
         """
+        return self._store(_Timed(stream, name, self._clock), name)
+
+    def _store(self, stream: ByteStream, name: str) -> Origin | None:
         start = self._end
         try:
             while data := stream.read(READ_BYTES):
@@ -211,8 +222,8 @@ class Spool:
         """
         from diagnose.sources.packed import Packing, Unpacking
 
-        packing = Packing(stream)
-        stored = self.store(packing, name)
+        packing = Packing(_Timed(stream, name, self._clock))
+        stored = self._store(packing, name)
         if stored is None:
             return None
         size, error = packing.size, packing.error
@@ -252,6 +263,25 @@ class Spool:
         return Origin(lambda: window(0, size), size, window)
 
 
+class _Timed:
+    """A stream that ends with an error when the time for listing archives is over."""
+
+    def __init__(self, stream: ByteStream, name: str, clock: Clock) -> None:
+        self._stream, self._name, self._clock = stream, name, clock
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        if self._clock.listing_over:
+            raise LimitExceeded(
+                f"{self._name}: {self._clock} ended its unpacking; what stands before that was used. Unpack it"
+            )
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        """Close the stream behind."""
+        self._stream.close()
+
+
 class Broken:
     """A stream that ends with an error."""
 
@@ -286,29 +316,48 @@ class Memory:
 
 
 class Pipe:
-    """A named pipe, opened when made: that waits for a writer."""
+    """A named pipe. Opening it does not wait for a writer; `Once` does, and can say so."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        self._descriptor = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
 
-    def read(self, size: int) -> bytes:
-        """Return up to `size` bytes: what is there, and nothing when all writers are gone."""
-        return os.read(self._descriptor.number, size)
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for."""
+        return self._descriptor.number
+
+    def read(self, size: int) -> bytes | None:
+        """Return up to `size` bytes, nothing when all writers are gone, and None where there is nothing yet."""
+        try:
+            return os.read(self._descriptor.number, size)
+        except BlockingIOError:
+            return None
 
 
 class Once:
-    """Standard input or a pipe: can be read one time, never endlessly."""
+    """Standard input or a pipe: can be read one time, never endlessly; `on_wait` is told once that nothing comes."""
 
-    def __init__(self, file: BinaryIO | Pipe, name: str, limits: Limits) -> None:
+    def __init__(
+        self, file: BinaryIO | Pipe, name: str, limits: Limits, clock: Clock, on_wait: Callable[[str], None]
+    ) -> None:
         self._file, self._name, self._limit = file, name, limits.expanded_bytes
+        self._clock, self._on_wait = clock, on_wait
+        self._told = False
         self._ahead = b""
         self._position = 0
         self._opened = False
+        try:
+            self._number: int | None = file.fileno()
+        except (OSError, ValueError, AttributeError):  # bytes in memory, a closed stream
+            self._number = None
 
     def peek(self, size: int) -> bytes:
         """Return the first bytes, at most `size`, without taking them; waits for some, not for all."""
-        while len(self._ahead) < min(size, 4096) and (data := self._take(size - len(self._ahead))):
-            self._ahead += data
+        try:
+            while len(self._ahead) < min(size, 4096) and (data := self._take(size - len(self._ahead))):
+                self._ahead += data
+        except LimitExceeded:
+            if not self._ahead:
+                raise
         return self._ahead
 
     def open(self) -> ByteStream:
@@ -335,11 +384,33 @@ class Once:
             raise LimitExceeded(f"{self._name}: longer than {self._limit} bytes; what follows was not read")
         try:
             read = getattr(self._file, "read1", self._file.read)
-            data: bytes = read(size) or b""
+            data: bytes | None = None
+            while data is None:
+                self._await()
+                data = read(size)
+                if data is None and self._number is None:
+                    data = b""
         except (OSError, ValueError) as error:
             raise read_error(self._name, error, self._position) from error
         self._position += len(data)
         return data
+
+    def _await(self) -> None:
+        """Wait until there are bytes or no writers; raise `LimitExceeded` when the time for it is over."""
+        if self._number is None:
+            return
+        import select
+
+        poll = select.poll()
+        poll.register(self._number, select.POLLIN | select.POLLHUP | select.POLLERR)
+        while not poll.poll(_SILENCE * 1000):
+            what = "standard input" if self._name == "-" else f"a writer of the pipe {self._name}"
+            if not self._told:
+                self._told = True
+                self._on_wait(f"waiting for {what}, for {self._clock.reading_left:.0f} s at most")
+            # Before anything has come there are other inputs that need their time.
+            if self._clock.reading_over if self._position else self._clock.short:
+                raise LimitExceeded(f"{self._name}: {self._clock} was reached while waiting for {what}")
 
     def close(self) -> None:
         """Leave the file to whoever opened it."""
