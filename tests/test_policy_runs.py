@@ -203,6 +203,16 @@ REACHED = {
     "collective-first": Run(
         {"job.log": steps(1, 30) + "".join(watchdog(rank, 700) for rank in range(4)) + ended()}, "restart"
     ),
+    "network-adapter": Run(
+        {
+            "job.log": steps(1, 30) + watchdog(1, 700),
+            "kernel/gx-01.log": kernel(
+                31, "mlx5_core 0000:5e:00.0: poll_health:815:(pid 0): device's health compromised - reached miss count"
+            ),
+        },
+        "restart_elsewhere",
+        ["inspect"],
+    ),
     "network-again": Run(
         {
             "job.log": restarts(
@@ -225,6 +235,14 @@ REACHED = {
             "SLURMCTLD LOG FOR DETAILS ***\n"
         },
         "restart_elsewhere",
+    ),
+    "container-anew": Run(
+        {
+            "job.log": "gx-01: 2026-03-02 09:00:00 INFO starting on host gx-01\n"
+            + steps(1, 30)
+            + raised("pynvml.NVMLError_Unknown: Unknown Error")
+        },
+        "restart",
     ),
     "driver": Run(
         {
@@ -344,6 +362,9 @@ REACHED = {
         "restart",
     ),
     "cancelled-by-owner": Run({"slurm-61002.out": CANCELLED, "scheduler/sacct.txt": SACCT.format(by=30122)}, "none"),
+    "cancelled-by-administrator": Run(
+        {"job.log": steps(1, 30) + "TERM_ADMIN: job killed by root or LSF administrator.\n"}, "none"
+    ),
     "cancelled": Run({"slurm-61002.out": CANCELLED}, "restart"),
     "killed": Run(
         {"job.log": steps(1, 30) + "./train.sh: line 28:  8156 Killed                  python3 train.py\n"},
@@ -361,7 +382,7 @@ BESIDE = {
     "cancelled by root": ({"slurm-61002.out": CANCELLED, "scheduler/sacct.txt": SACCT.format(by=0)}, "cancelled"),
     "cancelled by another account": (
         {"slurm-61002.out": CANCELLED, "scheduler/sacct.txt": SACCT.format(by=30999)},
-        "cancelled",
+        "cancelled-by-administrator",
     ),
     "cancelled by an account, the owner's number not told": (
         {
@@ -369,10 +390,6 @@ BESIDE = {
             "scheduler/sacct.txt": "JobID|JobName|User|State|ExitCode\n61002|sft|ada|CANCELLED by 30122|0:0\n",
         },
         "cancelled-by-owner",
-    ),
-    "ended by the LSF administrator": (
-        {"job.log": steps(1, 30) + "TERM_ADMIN: job killed by root or LSF administrator.\n"},
-        "cancelled",
     ),
     "ended by bkill of the owner": (
         {"job.log": steps(1, 30) + "TERM_OWNER: job killed by owner.\n"},

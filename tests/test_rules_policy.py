@@ -87,10 +87,12 @@ REACHED = {
         "restart_elsewhere",
         ["inspect"],
     ),
+    "network-adapter": (situation("NetworkError", tags=("adapter",)), "restart_elsewhere", ["inspect"]),
     "network-again": (situation("NetworkError", unit_repeats=2), "restart_elsewhere", ["inspect"]),
     "network": (situation("NetworkError"), "restart", []),
     "node-lost-again": (situation("NodeFailure", unit_repeats=1), "restart_elsewhere", ["inspect"]),
     "node-lost": (situation("NodeFailure"), "restart_elsewhere", []),
+    "container-anew": (situation("ContainerRuntimeError", tags=("node-is-well",)), "restart", ["inspect"]),
     "driver": (situation("GPUDriverError"), "restart_elsewhere", ["drain", "reboot"]),
     "device-unavailable": (situation("DiskFull"), "restart_elsewhere", ["inspect"]),
     "node-limits": (situation("SharedMemoryFull"), "fix_and_resubmit", ["inspect"]),
@@ -116,6 +118,7 @@ REACHED = {
     "preempted": (situation("Preempted", attribution="scheduler"), "wait_and_retry", []),
     "time-limit": (situation("TimeLimitExceeded", attribution="scheduler"), "restart", []),
     "cancelled-by-owner": (situation("JobCancelled", by_owner=True, **USER), "none", []),
+    "cancelled-by-administrator": (situation("JobCancelled", by_administrator=True), "none", []),
     "cancelled": (situation("JobCancelled", attribution="scheduler"), "restart", []),
     "killed": (situation("ProcessKilled", attribution="unknown"), "restart", ["inspect"]),
     "other": (situation("RuntimeError", attribution="unknown"), "restart", []),
@@ -194,6 +197,34 @@ def test_a_node_is_acted_on_only_with_a_physical_witness(how, actions, rule_set)
 def test_the_same_unit_in_two_runs_is_a_witness(how, rule_set):
     recovery = recover(rule_set.policy, situation("ECCError", root={"sources": {"job"}}, **how), "", ())
     assert [node.action for node in recovery.nodes] == ["replace"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "actions"),
+    [
+        ("Node Reboot Required", ["drain", "reboot"]),
+        ("GPU Reset Required", ["drain", "reset_gpu"]),
+        ("Drain P2P", ["drain"]),
+        ("None", ["drain", "reset_gpu"]),
+    ],
+)
+def test_what_the_driver_asks_for_decides_and_is_said(asked, actions, rule_set):
+    made = situation("ECCError", root={"captures": {"xid": 48}}, driver_asks={"n1": asked})
+    recovery = recover(rule_set.policy, made, "", ())
+    assert [node.action for node in recovery.nodes] == actions
+    assert recovery.hint == f"The driver on n1 asks for: {asked} (Xid 154)."
+
+
+def test_a_card_to_be_replaced_is_replaced_whatever_the_driver_asks_for(rule_set):
+    made = situation("ECCError", root={"captures": {"xid": 64}}, driver_asks={"n1": "GPU Reset Required"})
+    assert [node.action for node in recover(rule_set.policy, made, "", ()).nodes] == ["replace"]
+
+
+def test_the_ends_of_a_link_are_reset_together(rule_set):
+    made = situation("NVLinkError", culprits=(HOST, Culprit("gpu", "0000:3b:00", "seen")))
+    reset = recover(rule_set.policy, made, "", ()).nodes[-1]
+    assert (reset.action, reset.gpu) == ("reset_gpu", None)
+    assert "together" in reset.why
 
 
 def test_the_gpu_is_named_where_one_is(rule_set):

@@ -20,6 +20,7 @@ _UNITS = {"b": 2**-30, "k": 2**-20, "m": 2**-10, "g": 1.0, "t": 2.0**10}
 _OWN_LIMIT = "emory cgroup out of memory"
 _SHARE = 0.1  # of the card: less is a desktop, a monitor or a context without data
 _SYSTEM = frozenset({"root", "slurm", "maui", "moab", "pbs", "torque", "scheduler", "lsfadmin", "sgeadmin"})
+_ADMINISTRATORS = frozenset({"root", "lsfadmin", "sgeadmin"})
 _OWNER = frozenset({"owner", "user"})
 _FIRST_ACCOUNT = 1000  # below it accounts belong to the system
 
@@ -76,6 +77,17 @@ def _held(text: str, is_own: Callable[[int], bool]) -> Held | None:
 def _size(pattern: Lazy[str], text: str) -> float:
     found = pattern.search(text)
     return float(found[1]) * _UNITS[found[2][0].lower()] if found else 0.0
+
+
+def cancelled_by_administrator(root: Finding) -> bool:
+    """Whether another than the owner ended the job, and a person: the record names an administrator or an account."""
+    if isinstance(root.captures.get("admin"), str):
+        return True
+    by, user = root.captures.get("by"), root.captures.get("user")
+    if isinstance(by, str) and not by.isdigit():
+        return by not in _OWNER and (by != user if user is not None else by.lower() in _ADMINISTRATORS)
+    uid, owner = int(by) if isinstance(by, str) else root.captures.get("uid"), root.captures.get("owner_uid")
+    return isinstance(uid, int) and isinstance(owner, int) and uid not in (0, owner) and uid >= _FIRST_ACCOUNT
 
 
 def cancelled_by_owner(root: Finding) -> bool:

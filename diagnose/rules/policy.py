@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from diagnose.dataclass import dataclass
+from diagnose.dataclass import dataclass, field
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Culprit, DiagnosisRule, Finding, NodeRecovery, PolicyRow, Recovery
 from diagnose.models.rule import AttributionName
@@ -26,6 +26,14 @@ _SCHEDULER_WORDS = (
     "slurm node=",
     "k8s ",
 )
+# What NVIDIA's driver says is needed to recover (Xid 154): its own word on its own device goes before any table's.
+_DRIVER_ASKS: Mapping[str, tuple[str, ...]] = {
+    "GPU Reset Required": ("drain", "reset_gpu"),
+    "Drain and Reset": ("drain", "reset_gpu"),
+    "Node Reboot Required": ("drain", "reboot"),
+    "Drain P2P": ("drain",),
+}
+_RESET_TOGETHER = frozenset({"NVLinkError", "FabricManagerError"})
 # Progress worth having again: with less of it, what the memory ran out of comes back before anything is won.
 _LONG_STEPS, _LONG_STEPS_TIMED, _LONG_SECONDS = 1000, 100, 3600.0
 # How the system says that an address, a route or an interface is wrong; a refusal or a time-out may be a dead peer.
@@ -45,7 +53,9 @@ class Situation:
 
     `repeats` says what happened before within the inputs; `unit_repeats` and `workload_repeats` come from the history.
     `hosts` are the hosts at fault, `struck` all where this kind of error was seen, `job_hosts` how many the job is
-    known to run on; `foreign` whether somebody else's process is to blame; `by_owner` whether the owner ended the job.
+    known to run on; `foreign` whether somebody else's process is to blame; `by_owner` whether the owner ended the job,
+    `by_administrator` whether a person in charge did; `driver_asks` is the recovery that the driver of the GPU at
+    fault asks for (Xid 154), by host.
     """
 
     status: str
@@ -62,6 +72,8 @@ class Situation:
     all_ranks: bool = False
     foreign: bool = False
     by_owner: bool = False
+    by_administrator: bool = False
+    driver_asks: Mapping[str, str] = field(default_factory=dict)
     unit_repeats: int = 0
     workload_repeats: int = 0
 
@@ -158,6 +170,9 @@ TESTS: Mapping[str, Callable[[Situation], bool]] = {
     "many_hosts": lambda s: len(s.hosts) > 1,
     "foreign_process": lambda s: s.foreign,
     "by_owner": lambda s: s.by_owner,
+    "by_administrator": lambda s: s.by_administrator,
+    "adapter_failed": lambda s: s.tagged("adapter") and len(s.hosts) == 1,
+    "node_is_well": lambda s: s.tagged("node-is-well"),
 }
 
 
@@ -171,15 +186,23 @@ def recover(rows: Sequence[PolicyRow], situation: Situation, hint: str, checks: 
     for host, gpu in _targets(situation):
         proven = situation.physical() and host not in presumed
         wanted = row.nodes if proven else tuple("inspect" for _ in row.nodes[:1])
+        asked = situation.driver_asks.get(host, "")
+        if asked in _DRIVER_ASKS and host not in presumed and "replace" not in wanted:
+            wanted = _DRIVER_ASKS[asked]
         for action in wanted:
             why = f"{situation.error_type or 'failure'} on {host}" + (f" GPU {gpu}" if gpu else "")
-            nodes.append(NodeRecovery(host, action, why, gpu))  # type: ignore[arg-type]
+            # The ends of a link are reset together, with every GPU and switch of the host.
+            of_all = situation.error_type in _RESET_TOGETHER and action == "reset_gpu"
+            why += ", all its GPUs and switches together" if of_all else ""
+            nodes.append(NodeRecovery(host, action, why, None if of_all else gpu))  # type: ignore[arg-type]
     job = row.job
     checkpoint = None
     if job in ("restart", "restart_elsewhere", "wait_and_retry", "fix_and_resubmit"):
         checkpoint = situation.progress.checkpoint_complete
     said = row.hint.rstrip(".").lower() in hint.lower()  # a rule may say so itself
     full_hint = hint if said else f"{hint} {row.hint}".strip()
+    for host in dict.fromkeys(node.host for node in nodes if node.host in situation.driver_asks):
+        full_hint = f"{full_hint} The driver on {host} asks for: {situation.driver_asks[host]} (Xid 154).".strip()
     return Recovery(job, full_hint, tuple(nodes), tuple(checks), checkpoint, row.id)
 
 

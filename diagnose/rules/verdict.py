@@ -37,7 +37,7 @@ from diagnose.rules.collectives import absent_ranks, busy_elsewhere, describe_ra
 from diagnose.rules.culprits import find_culprits
 from diagnose.rules.findings import iso, line_evidence
 from diagnose.rules.judge import Judge, Judgement
-from diagnose.rules.others import cancelled_by_owner, foreign_memory
+from diagnose.rules.others import cancelled_by_administrator, cancelled_by_owner, foreign_memory
 from diagnose.rules.policy import Situation, recover
 from diagnose.rules.repeats import Earlier, Repeats, Unit, days_remembered, look_back, unit_of
 from diagnose.rules.survival import failed_exits
@@ -152,6 +152,8 @@ class _Builder:
             all_ranks=blame.all_ranks,
             foreign=foreign is not None,
             by_owner=error_type == "JobCancelled" and (situation.tagged("by-hand") or cancelled_by_owner(root)),
+            by_administrator=error_type == "JobCancelled" and cancelled_by_administrator(root),
+            driver_asks=self._driver_asks(situation.hosts),
         )
         words = words_of(root, rule, captures, culprits)
         rivals = alternatives(last, root, rule, absent, self._inventory, self._ranks_known)
@@ -345,6 +347,16 @@ class _Builder:
             unit_repeats=repeats,
             workload_repeats=again,
         )
+
+    def _driver_asks(self, hosts: Sequence[str]) -> dict[str, str]:
+        """What the kernels of the hosts at fault say their GPUs need, the latest word of each."""
+        said = [
+            finding
+            for finding in (*self._last.findings, *(aside.finding for aside in self._last.excluded))
+            if isinstance(finding.captures.get("recovery"), str) and finding.sources & {"kernel"}
+        ]
+        said.sort(key=lambda finding: finding.last or 0.0)
+        return {host: str(f.captures["recovery"]) for f in said for host in hosts if host in f.hosts}
 
     def _sureness(self, root: Finding, rivals: bool) -> Sureness:
         if rivals or root.role == "symptom":
