@@ -6,12 +6,12 @@ but what compression lets through and what the matcher gathers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO
 
 from diagnose.clock import Clock
-from diagnose.compress import Compressor, Filters, Guard, PassThrough
+from diagnose.compress import Filters, Guard, PassThrough, Ranges, add_counts
 from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
@@ -22,6 +22,7 @@ from diagnose.lines.order import restore
 from diagnose.lines.progress import ProgressReader, recorded_exit
 from diagnose.lines.timeline import Timeline
 from diagnose.models import (
+    CompressionCounts,
     Coverage,
     DecidedBy,
     Evidence,
@@ -31,6 +32,7 @@ from diagnose.models import (
     Input,
     KeptLine,
     Line,
+    LogSource,
     NoHistory,
     Record,
     Report,
@@ -46,9 +48,10 @@ from diagnose.rules.secrets import without_secrets
 from diagnose.rules.verdict import Verdict, decide
 from diagnose.settings import Settings
 from diagnose.sources import collect, load_inventory
+from diagnose.spread import Spread, kept_lines, with_head
 
 _MISSING_SHOWN = 8
-_HEAD_BYTES = 64 * 1024
+_SURE_PACE = 10_000_000  # bytes a second, which the slowest run exceeds
 _LISTING_RECORDS = 100_000
 # Added to the numbers of lines behind a gap of unknown length: no record and no window of lines reaches across.
 _LEAP_LINES = 1 << 40
@@ -141,33 +144,68 @@ class _Run:
             self.jobs.learn_source(item.source)
         # Scheduler records come last: what the job's own logs say tells which of several jobs is meant.
         unread: list[str] = []
-        for index, item in enumerate(sorted(sources.inputs, key=lambda item: item.source.kind == "scheduler")):
-            if self._clock.reading_over:
-                unread.append(item.source.name)
-                continue
-            self._clock.sources_left = len(sources.inputs) - index
-            self._read(item)
-        self._say_unread(unread)
+        inputs = sorted(sources.inputs, key=lambda item: item.source.kind == "scheduler")
+        with Spread(inputs, self._compressor, self._processes()) as spread:
+            for index, item in enumerate(inputs):
+                if self._clock.reading_over:
+                    unread.append(item.source.name)
+                    continue
+                self._clock.sources_left = len(sources.inputs) - index
+                if not spread.has(index) or not self._read_spread(spread, index, item):
+                    self._read(item)
+        self._tell_unread(unread)
         return self._finished()
+
+    def _processes(self) -> int:
+        """How many processes may compress; one where time could become short, since only that one leaps to an end."""
+        hurried = self._total is None or self._total > _SURE_PACE * self.settings.limits.seconds
+        return 1 if hurried or not self.settings.compress else self.settings.processes
+
+    def _compressor(self, source: LogSource, start: int = 0) -> Ranges:
+        return Ranges(source, self._filters, self._guard, self.settings.limits, start)
+
+    def _read_spread(self, spread: Spread, index: int, item: Input) -> bool:
+        """Feeds one source that other processes compress; says no where it must be read here, from its start."""
+        reader = _SourceReader(self, item)
+        counts = CompressionCounts()
+        broken = whole = False
+        for frame in spread.frames(index):
+            if frame[0] == "whole":
+                whole = True
+            elif broken or whole:
+                continue  # what other processes had begun
+            elif frame[0] == "head":
+                reader.learn(frame[1])
+            elif frame[0] == "end":
+                counts = add_counts(counts, CompressionCounts(*frame[1]))
+            elif frame[0] == "lines":
+                self._count(frame[1])
+                reader.feed(kept_lines(frame[2], counts.lines))
+                broken = self._clock.reading_over
+                if broken:
+                    self._not_read.append(f"{item.source.name}: {self._clock} was reached; what follows was not read")
+            else:
+                self._not_read.append(frame[1])
+                broken = True
+        if not whole:
+            reader.finish()
+            self._account(item.source, reader, counts, truncated=broken)
+        return not whole
 
     def _read(self, item: Input) -> None:
         """Feeds one source through compression, lines and the matcher."""
         source, limits = item.source, self.settings.limits
         restored = restore(source, self._blocks(item), limits)
-        compressor = (
-            Compressor(source, self._filters, self._guard, limits)
-            if self.settings.compress
-            else PassThrough(source, limits, self._guard)
-        )
+        compressor = self._compressor(source) if self.settings.compress else PassThrough(source, limits, self._guard)
         reader = _SourceReader(self, item)
         truncated = False
         gap = 0
         try:
-            for block in _with_head(restored.blocks, reader.learn):
+            for block in with_head(restored.blocks, reader.learn):
                 if not gap and (gap := item.left_out()):
                     reader.leap()
                 reader.feed(compressor.feed(block))
-                if self._clock.reading_over:
+                if self._clock.reading_over and not gap:
                     raise LimitExceeded(f"{source.name}: {self._clock} was reached; what follows was not read")
         except SourceError as error:
             truncated = True
@@ -185,6 +223,10 @@ class _Run:
             self._numbers[source.name] = lambda number: number if number < _LEAP_LINES else None
         elif restored.reversed:
             self._numbers[source.name] = partial(restored.original, total=counts.lines)
+        self._account(source, reader, counts, truncated=truncated)
+
+    def _account(self, source: LogSource, reader: _SourceReader, counts: CompressionCounts, *, truncated: bool) -> None:
+        """Notes what one source has come to."""
         self._kernel_hosts |= reader.kernel_hosts
         self._trackers[source.name] = reader.tracker
         self._lines += counts.lines
@@ -193,7 +235,7 @@ class _Run:
         self._evicted += counts.evicted_templates
         self._covered.append(SourceCoverage(source.name, source.kind, counts.lines, truncated or counts.truncated > 0))
 
-    def _say_unread(self, unread: Sequence[str]) -> None:
+    def _tell_unread(self, unread: Sequence[str]) -> None:
         """Tells of which sources the time limit took the middle, and of which all."""
         if self._with_gaps:
             self._not_read.append(
@@ -205,10 +247,13 @@ class _Run:
 
     def _blocks(self, item: Input) -> Iterator[bytes]:
         for block in item.blocks():
-            self._bytes += len(block)
-            if self._services.on_progress:
-                self._services.on_progress(self._bytes, self._total)
+            self._count(len(block))
             yield block
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._services.on_progress:
+            self._services.on_progress(self._bytes, self._total)
 
     def _finished(self) -> Report:
         notes = combine(self.matcher, self.inventory)
@@ -404,27 +449,6 @@ class _SourceReader:
         attempt = next((attempt for start, attempt in reversed(self._starts) if start <= number), 0)
         self._run.inventory.whereabouts.learn(record, attempt)
         self._matcher.record(record, attempt)
-
-
-def _with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Iterator[bytes]:
-    """The blocks, after their first bytes have been looked over: the same bytes however they are cut into blocks."""
-    waiting: list[bytes] = []
-    size = 0
-    learnt = False
-    for block in blocks:
-        if learnt:
-            yield block
-            continue
-        waiting.append(block)
-        size += len(block)
-        if size >= _HEAD_BYTES:
-            learn(b"".join(waiting)[:_HEAD_BYTES])
-            learnt = True
-            yield from waiting
-            waiting.clear()
-    if waiting:
-        learn(b"".join(waiting)[:_HEAD_BYTES])
-        yield from waiting
 
 
 def _with_numbers_as_given(report: Report, originals: Mapping[str, Callable[[int], int | None]]) -> Report:

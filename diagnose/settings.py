@@ -27,8 +27,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Choices of one run. `rules` are directories added to the shipped rules, later ones winning."""
+    """Choices of one run. `rules` are directories added to the shipped rules, later ones winning.
+
+    `processes` may compress at once; more than one are forked, which no program with threads should ask for.
+    """
 
     rules: tuple[str, ...] = ()
     compress: bool = True
+    processes: int = 1
     limits: Limits = field(default_factory=Limits)

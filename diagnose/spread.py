@@ -1,0 +1,224 @@
+"""Compression by several processes: the same lines as in one, in the same order, sooner.
+
+In: the inputs of a run. Out: for each input that lies on disk as it is, what compression lets through. Work is handed
+out in pieces, whole files or ranges of large ones, in turn to each process; what they find comes back in the order of
+the pieces, and no process runs far ahead. What one that fails has left undone is done here.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, BinaryIO, Final, Protocol, Self, cast
+
+from diagnose.compress import RANGE_BYTES, Ranges, range_blocks
+from diagnose.dataclass import dataclass, fields
+from diagnose.errors import SourceError
+from diagnose.lines.order import newest_first
+from diagnose.models import CompressionCounts, Input, KeptLine, LogSource
+
+SPREAD_FROM: Final = 8 * 1024 * 1024
+"""Below so many bytes a process costs more than it saves."""
+HEAD_BYTES: Final = 64 * 1024
+_AHEAD: Final = 64  # blocks' worth of lines that a process holds until they are asked for
+_SIZE: Final = 4
+_LAST: Final = frozenset({"end", "whole"})
+
+Frame = tuple[Any, ...]
+Columns = tuple[list[int], list[bytes], list[bool], list[bool], list[str | None]]
+
+
+class Make(Protocol):
+    """What makes the compressor of a source, or of one range that begins at byte `start`."""
+
+    def __call__(self, source: LogSource, start: int = 0) -> Ranges:
+        """The compressor."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece of work: an input, or range `index` of `count` of it."""
+
+    number: int
+    item: Input
+    index: int
+    count: int
+
+
+def pieces_of(inputs: Sequence[Input]) -> list[Piece]:
+    """The pieces of the inputs that can be handed out, in order."""
+    pieces: list[Piece] = []
+    for number, item in enumerate(inputs):
+        if item.window is not None and item.size:
+            count = -(-item.size // RANGE_BYTES)
+            pieces += [Piece(number, item, index, count) for index in range(count)]
+    return pieces
+
+
+class Spread:
+    """Processes at work on the pieces of some inputs, until the context ends."""
+
+    def __init__(self, inputs: Sequence[Input], make: Make, processes: int) -> None:
+        self._pieces = pieces_of(inputs)
+        self._made: list[int] = []
+        self._pipes: list[BinaryIO | None] = []
+        self._make = make
+        self._places: dict[int, list[int]] = {}
+        for place, piece in enumerate(self._pieces):
+            self._places.setdefault(piece.number, []).append(place)
+        worth = sum(item.size or 0 for item in inputs if item.window is not None) >= SPREAD_FROM
+        for turn in range(min(processes, len(self._pieces)) if worth and processes > 1 else 0):
+            self._start(self._pieces[turn::processes], make)
+
+    def _start(self, pieces: Sequence[Piece], make: Make) -> None:
+        receiver, sender = os.pipe()
+        process = os.fork()
+        if not process:
+            _work(pieces, make, receiver, sender)
+        os.close(sender)
+        self._made.append(process)
+        self._pipes.append(os.fdopen(receiver, "rb", 1 << 16))
+
+    def has(self, number: int) -> bool:
+        """Whether input `number` is read by these processes."""
+        return bool(self._pipes) and number in self._places
+
+    def frames(self, number: int) -> Iterator[Frame]:
+        """What came of input `number`, range by range, see `_frames`; inputs are asked for in order, each once."""
+        for place in self._places.pop(number):
+            received = 0
+            while (frame := self._next(place % len(self._pipes))) is not None:
+                received += 1
+                yield frame
+                if frame[0] in _LAST:
+                    break
+            else:  # its process is gone
+                yield from islice(_frames(self._pieces[place], self._make), received, None)
+
+    def _next(self, turn: int) -> Frame | None:
+        pipe = self._pipes[turn]
+        if pipe is not None:
+            size = int.from_bytes(pipe.read(_SIZE), "little")
+            data = pipe.read(size)
+            if size and len(data) == size:
+                return cast("Frame", marshal.loads(data))  # noqa: S302 - from a child of this process
+            pipe.close()
+            self._pipes[turn] = None
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all processes."""
+        import signal
+
+        for pipe in self._pipes:
+            if pipe is not None:
+                pipe.close()
+        for process in self._made:
+            os.kill(process, signal.SIGKILL)  # they hold nothing but memory
+            os.waitpid(process, 0)
+        self._made.clear()
+        self._pipes.clear()
+
+
+def _work(pieces: Sequence[Piece], make: Make, receiver: int, sender: int) -> None:
+    """The life of one process; never returns."""
+    import queue
+    import threading
+
+    waiting: queue.Queue[bytes] = queue.Queue(_AHEAD)
+
+    def send() -> None:
+        while data := waiting.get():
+            view = memoryview(len(data).to_bytes(_SIZE, "little") + data)
+            while view:
+                view = view[os.write(sender, view) :]
+
+    try:
+        os.close(receiver)
+        sending = threading.Thread(target=send, daemon=True)
+        sending.start()
+        for piece in pieces:
+            for frame in _frames(piece, make):
+                if not sending.is_alive():
+                    return
+                waiting.put(marshal.dumps(frame))
+        waiting.put(b"")
+        sending.join()
+    finally:
+        # Whatever happens, this process must not go on with what its parent was about to do.
+        os._exit(0)
+
+
+def _frames(piece: Piece, make: Make) -> Iterator[Frame]:
+    """What comes of a piece, as plain values.
+
+    `("head", bytes)` once for each input, before its lines; `("lines", bytes read, columns)`; `("error", text)`
+    where the bytes end early; at last `("end", counts)`, or `("whole",)` where the input must be read in one go.
+    """
+    item, first = piece.item, piece.index == 0
+    assert item.window is not None
+    compressor: Ranges | None = None
+    heads: list[bytes] = []
+    placed = range_blocks(item.window, piece.index, last=piece.index == piece.count - 1)
+    try:
+        start, begin = next(placed, (0, b""))
+        blocks = chain((begin,), (block for _, block in placed))
+        if first and newest_first(begin):
+            yield ("whole",)
+            return
+        compressor = make(item.source, start)
+        for block in with_head(blocks, heads.append) if first else blocks:
+            if heads:
+                yield "head", heads.pop()
+            yield "lines", len(block), _columns(compressor.feed(block))
+    except SourceError as error:
+        yield "error", str(error)
+    if compressor is None:
+        yield "end", (0,) * len(fields(CompressionCounts))
+        return
+    yield "lines", 0, _columns(compressor.finish())
+    counts = compressor.counts
+    yield "end", tuple([getattr(counts, each.name) for each in fields(CompressionCounts)])
+
+
+def with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The blocks, after their first bytes were looked over: the same bytes however they are cut into blocks."""
+    waiting: list[bytes] = []
+    size = 0
+    learnt = False
+    for block in blocks:
+        if learnt:
+            yield block
+            continue
+        waiting.append(block)
+        size += len(block)
+        if size >= HEAD_BYTES:
+            learn(b"".join(waiting)[:HEAD_BYTES])
+            learnt = True
+            yield from waiting
+            waiting.clear()
+    if waiting:
+        learn(b"".join(waiting)[:HEAD_BYTES])
+        yield from waiting
+
+
+def _columns(kept: list[KeptLine]) -> Columns:
+    return (
+        [line.number for line in kept],
+        [line.raw for line in kept],
+        [line.guarded for line in kept],
+        [line.truncated for line in kept],
+        [line.progress for line in kept],
+    )
+
+
+def kept_lines(columns: Columns, before: int) -> list[KeptLine]:
+    """The kept lines of a frame; `before` lines of the input stand in the ranges before."""
+    numbers, raws, guarded, truncated, progress = columns
+    return list(map(KeptLine, [number + before for number in numbers], raws, guarded, truncated, progress))

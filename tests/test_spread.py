@@ -1,0 +1,112 @@
+"""Several processes find what one finds: whole reports, over all bundled logs, small ranges, and processes that die."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diagnose import spread
+from diagnose.compress import ranges
+from diagnose.models import Report, RuleSet
+from diagnose.pipeline import Request, Services, diagnose
+from diagnose.settings import Limits, Settings
+from tests.incidents import incidents, run
+
+MANY = Settings(processes=3)
+FAILURE = "Traceback (most recent call last):\n  File \"/w/train.py\", line 3, in f\n    x\nKeyError: 'role'\n"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "SPREAD_FROM", 1)
+    monkeypatch.setattr(spread, "HEAD_BYTES", 2000)  # a head stands in the first range
+    for module in (spread, ranges):
+        monkeypatch.setattr(module, "RANGE_BYTES", 5000)
+
+
+def steps(count: int) -> str:
+    return "".join(f"2026-03-01 10:00:{step % 60:02} iteration {step}/ 99999 | loss 2.5\n" for step in range(count))
+
+
+def timeless(report: Report) -> Report:
+    return replace(report, stats=replace(report.stats, seconds=0.0))
+
+
+def both(paths: list[str], rule_set: RuleSet, settings: Settings = MANY) -> tuple[Report, Report]:
+    one = replace(settings, processes=1)
+    return tuple(timeless(diagnose(Request(paths), Services(rule_set), each)) for each in (one, settings))
+
+
+def test_bundled_logs_give_the_same_reports(rule_set: RuleSet) -> None:
+    for incident in incidents()[::4]:  # each kind, and a test that stays short
+        one, many = (
+            run(incident.folder, incident.expected["inputs"], rule_set, settings) for settings in (Settings(), MANY)
+        )
+        assert timeless(one) == timeless(many), incident.name
+
+
+def test_a_log_of_many_ranges(tmp_path: Path, rule_set: RuleSet) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(steps(900) + "some new line\n" * 50 + steps(20) + FAILURE)
+    one, many = both([str(log)], rule_set, replace(MANY, limits=Limits(block_bytes=700)))
+    assert one == many
+    assert many.root_cause is not None
+    assert many.root_cause.evidence[0].line == log.read_text().count("\n")
+
+
+def test_files_of_all_kinds_in_one_folder(tmp_path: Path, rule_set: RuleSet) -> None:
+    (tmp_path / "rank_0.log").write_text(steps(300))
+    (tmp_path / "rank_1.log").write_text(steps(3) + FAILURE)
+    (tmp_path / "rank_2.log.gz").write_bytes(gzip.compress(steps(300).encode()))
+    (tmp_path / "rank_3.log").write_bytes(b"\xef\xbb\xbf" + steps(300).encode())
+    (tmp_path / "rank_4.log").write_text("\n".join(reversed(steps(400).split("\n"))))  # newest first
+    (tmp_path / "rank_5.log").write_text("")
+    (tmp_path / "rank_6.log").write_text("x" * 30_000 + "\n" + steps(9))
+    one, many = both([str(tmp_path)], rule_set)
+    assert one == many
+    assert len(many.coverage.sources) >= 6
+
+
+def test_what_a_dead_process_left_undone_is_done(tmp_path: Path, rule_set: RuleSet, monkeypatch) -> None:
+    for rank in range(6):
+        (tmp_path / f"rank_{rank}.log").write_text(steps(400) + (FAILURE if rank == 4 else ""))
+    expected, _ = both([str(tmp_path)], rule_set)
+    started = spread.Spread._start
+    dead = []
+
+    def start(self, pieces, make) -> None:
+        started(self, pieces, make)
+        os.kill(self._made[-1], signal.SIGKILL)
+        dead.append(self._made[-1])
+
+    monkeypatch.setattr(spread.Spread, "_start", start)
+    report = timeless(diagnose(Request([str(tmp_path)]), Services(rule_set), MANY))
+    assert dead
+    assert report == expected
+
+
+def test_a_process_that_fails_in_the_middle(tmp_path: Path, rule_set: RuleSet, monkeypatch) -> None:
+    (tmp_path / "job.log").write_text(steps(1500) + FAILURE)
+    expected, _ = both([str(tmp_path)], rule_set)
+    whole, parent = spread._frames, os.getpid()
+
+    def frames(piece, make):
+        for count, frame in enumerate(whole(piece, make)):
+            if os.getpid() != parent and count == 2 and piece.index % 2:
+                raise MemoryError
+            yield frame
+
+    monkeypatch.setattr(spread, "_frames", frames)
+    assert timeless(diagnose(Request([str(tmp_path)]), Services(rule_set), MANY)) == expected
+
+
+def test_no_process_is_left(tmp_path: Path, rule_set: RuleSet) -> None:
+    (tmp_path / "job.log").write_text(steps(1500) + FAILURE)
+    both([str(tmp_path)], rule_set)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
