@@ -309,3 +309,17 @@ def test_clean_up_explains_only_the_deaths_that_follow_it(cancelled_at, explains
     cancel = finding("cancel", "Terminated", role="teardown", spans=spans)
     killed = finding("killed", "ProcessKilled", spans={"job.log": (60, 60)})
     assert plausible(cancel, killed, "job", Clocks()) is explains
+
+
+@pytest.mark.parametrize(("seen", "gap", "explains"), [("scheduler", 240.0, True), ("kernel", 240.0, False)])
+def test_a_lost_node_is_given_up_minutes_after_its_peers_missed_it(seen, gap, explains):
+    lost = finding("lost", "NodeFailure", at=100.0 + gap, sources={seen})
+    missed = finding("missed", "NetworkError", at=100.0)
+    assert plausible(lost, missed, "job", Clocks()) is explains
+
+
+def test_who_ends_a_job_that_hangs_did_not_make_it_hang():
+    hang = finding("hang", "CollectiveHang", role="symptom", at=100.0)
+    ended = finding("ended", "JobCancelled", family="scheduler", at=101.0)
+    assert not plausible(ended, hang, "job", Clocks())
+    assert plausible(ended, finding("later", "CollectiveHang", role="symptom", at=140.0), "job", Clocks())

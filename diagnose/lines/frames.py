@@ -22,7 +22,7 @@ _LIBRARY = Lazy(
     r"|(?:^|/)(?:transformers/src/transformers|accelerate/src/accelerate|diffusers/src/diffusers|peft/src/peft"
     r"|datasets/src/datasets|huggingface_hub/src/huggingface_hub|vllm/vllm|pytorch-lightning/src)/"
     r"|(?:^|/)torchinductor_[^/]{1,64}/|(?:^|/)torch_extensions/"
-    r"|^<|^\w{1,40}\.pyx$|^python/ray/|\.pyx$"
+    r"|^<|^python/ray/|\.(?:pyx|pxi)$"
 )
 
 # What decorators call the function that they put in place of the decorated one.

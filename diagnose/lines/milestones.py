@@ -23,7 +23,7 @@ COMPLETED_LITERALS = (
     "train_runtime", "train metrics", "Trainer.fit", "RESULT,", "run_stop", "ompleted", "complete", "Complete",
     "inished", "FINISHED", "uccess", "SUCCE", "COMPLETED", "done", "Done", "DONE", "Version", "program at", "succeeded",
     "raining time", "otal time", "write summary to", "Best metric: ",
-    "inal validation metrics",
+    "inal validation metrics", "of running main",
 )  # fmt: skip
 EXIT_LITERALS = (
     "xit", "EXIT", "return code", "returncode", "return value", "rc=", "ret_code", " code ", "JobState=",
@@ -124,7 +124,7 @@ _COMPLETED = Lazy(
     r"|was )*(?:successfully )?(?:completed?|finished|done)\b"
     r"|`?Trainer\.fit`? stopped: `(?:max_steps|max_epochs|max_time|max_minutes)=[^`]{1,40}` reached"
     r"|\[after training is done\]|\bexiting program at iteration\b|'train_runtime': |\*{3,} train metrics \*{3,}"
-    r"|\bdone training\b|\bReporting training SUCCESS\b"
+    r"|\bdone training\b|\bReporting training SUCCESS\b|\bEnd time of running main: \d"
     r"|\b(?:job|run|experiment|task)(?: [\w'\"./:-]{1,80})? (?:has |is |was )?(?:successfully )?(?:succeeded"
     r"|completed successfully|finished successfully|completed)\W*$"
     r"|\b(?:successfully (?:completed|finished)) (?:the |all )?(?:job|run|training|experiment|program)\b"

@@ -137,8 +137,9 @@ def progress_literals() -> tuple[str, ...]:
         "ckpt=saved", "saving model to", "raining completed", "raining complete", "raining finished",
         "raining done", "training is done", "inished training", "Trainer.fit", "train_runtime", "train metrics",
         "exiting program", "run_stop", "RESULT,", "job completed", "successfully finished", "All done",
-        "exit code", "exit status", "Exit status", "exits with return code", "exits successfully", "Exited with",
+        '"train_samples"', "exit code", "exit status", "Exit status", "exits with return code", "exits successfully", "Exited with",
         "exited with code", "State: COMPLETED", "ExitCode=", "|Version|Filter", "finished, exit",
+        "End time of running main",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ OF_ONE_LINE = frozenset({"rank", "host", "gpu", "xid", "step", "pg", "pg_rank", 
 # Sources that are no attempt of the job: their sightings are told apart by minute and find their attempt by time.
 _TIMED = frozenset({"kernel", "scheduler"})
 
-Key = tuple[str, str, str, int, str | None, str | None, int | None, str, int]
+Key = tuple[str, str, str, int, str | None, str | None, int | None, str, int, Value | None]
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Aggregator:
         if group is None:
             if len(self._groups) >= self._limits.findings:
                 self.overflow += 1
-                key = (*key[:4], None, None, None, "", 0)
+                key = (*key[:4], None, None, None, "", 0, None)
                 group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = Group(sighting, traceback)
@@ -107,6 +107,7 @@ class Aggregator:
     def _key(self, sighting: Sighting) -> Key:
         line = sighting.line
         rule = sighting.rule.id if sighting.rule else ""
+        lookup = sighting.rule.lookup if sighting.rule else None
         family = self._families.get(sighting.error_type, "")
         rank = sighting.rank if family in BY_UNIT else None
         minute = int(line.time // 60) if line.time is not None and line.source.kind in _TIMED else 0
@@ -121,4 +122,5 @@ class Aggregator:
             rank,
             sighting.place,
             minute,
+            sighting.captures.get(lookup.key) if lookup is not None else None,  # each code of a table is its own fact
         )

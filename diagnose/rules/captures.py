@@ -58,11 +58,12 @@ def typed(name: str, text: str, kind: CaptureType | None) -> Scalar | None:
 
 
 def _milliseconds(text: str) -> int | None:
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|sec|seconds|m|min|minutes|h)?", text)
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)?", text)
     if not found:
         return None
-    scale = {"s": 1000, "sec": 1000, "seconds": 1000, "m": 60_000, "min": 60_000, "minutes": 60_000, "h": 3_600_000}
-    return int(float(found[1]) * scale.get(found[2] or "", 1))
+    unit = found[2] or "ms"
+    scale = 1 if unit == "ms" else {"s": 1000, "m": 60_000, "h": 3_600_000}[unit[0]]
+    return int(float(found[1]) * scale)
 
 
 def _bytes(text: str) -> int | None:

@@ -159,9 +159,16 @@ def _finding(
     rule_set: RuleSet,
     inventory: Inventory,
 ) -> Finding:
+    # What a job can outlive speaks for a finding only where nothing worse does.
     groups = sorted(
         groups,
-        key=lambda group: (group.first is None, group.first or 0.0, group.sighting.line.source.name, group.span[0]),
+        key=lambda group: (
+            group.sighting.survivable,
+            group.first is None,
+            group.first or 0.0,
+            group.sighting.line.source.name,
+            group.span[0],
+        ),
     )
     sighting = groups[0].sighting
     ranks = frozenset(rank for group in groups for rank in group.ranks)

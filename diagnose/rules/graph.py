@@ -16,6 +16,7 @@ from diagnose.rules.edges import Edges, kind_of
 from diagnose.rules.precedence import Clocks
 
 AFTER_SYMPTOM = 30.0  # seconds: a cause may be logged a little after what it caused
+LATE = 600.0  # seconds: a node that only stops answering is given up after minutes of silence
 MARGIN = 120.0
 DEFAULT_TIMEOUT = 3600.0  # how long an operation may wait where it does not say
 _LONG_WAIT_MS = 60_000
@@ -113,11 +114,19 @@ def plausible(cause: Finding, effect: Finding, scope: Scope, clocks: Clocks) -> 
         return False  # clean-up ends a process only once it has begun
     if cause.error_type in _SIGNAL_DEATHS and _waited(effect) >= _LONG_WAIT_MS and clocks.before(effect, cause):
         return False  # what was waited for had gone wrong long before
+    if cause.family == "scheduler" and effect.error_type == "CollectiveHang" and not clocks.before(cause, effect):
+        return False  # a hang is noticed while there is still a job
+    late = _found_late(cause)
     gap = clocks.gap(cause, effect)
     if gap is None:
         # Without times the order of lines in one file decides, with the slack of a few lines for buffering.
-        return clocks.before(cause, effect) is not False or _close(cause, effect) or effect.role != "cause"
-    return -AFTER_SYMPTOM <= gap <= reach(effect)
+        return late or clocks.before(cause, effect) is not False or _close(cause, effect) or effect.role != "cause"
+    return -(LATE if late else AFTER_SYMPTOM) <= gap <= reach(effect)
+
+
+def _found_late(cause: Finding) -> bool:
+    """Whether others give a node up, who miss it well after its peers did; its own kernel says it at once."""
+    return cause.error_type == "NodeFailure" and not cause.sources <= {"kernel"}
 
 
 def _close(cause: Finding, effect: Finding) -> bool:

@@ -21,6 +21,7 @@ from diagnose.rules.survival import completion, failed_exits, set_aside
 # Symptom types that prove by themselves that a process ended badly; a closed connection alone does not.
 _PROVES_FAILURE = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed"})
 _AFTER_THE_END = frozenset({"comm", "teardown"})
+_TEARDOWN_HANG = "teardown-hang"  # the rule that speaks for ranks that waited once the work was done
 _CRASH_AT_EXIT = frozenset({"SegmentationFault", "ProcessKilled"})
 
 
@@ -135,6 +136,10 @@ class Judge:
         bad_end = exits_after or any(f.error_type in ("Aborted", "ChildFailed") for f in counted)
         if not bad_end:
             return "no_failure", None
+        if root is not None and root.family == "comm" and _TEARDOWN_HANG in self._by_id:
+            rule = self._by_id[_TEARDOWN_HANG]
+            family = self._rule_set.taxonomy[rule.error_type].family
+            return "failed", replace(root, rule=rule.id, error_type=rule.error_type, family=family)
         shown = root or next((finding for finding in counted if finding.role == "teardown"), None)
         return "failed", shown
 

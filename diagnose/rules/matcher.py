@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MATCHES_PER_RECORD = 32
 _CONTEXT_LINES = 40
 _SHOWN_BYTES = 500
+_QUOTED_CODE = "    "  # how far a traceback indents it
 
 
 Match = tuple[CompiledSignature, "regex.Match[str]", int]
@@ -167,6 +168,9 @@ class SourceMatcher:
                     offsets = _line_starts(record.text)
                 index = bisect_right(offsets, _stating_offset(match)) - 1
                 found.append((signature, match, min(index, len(record.lines) - 1)))
+        if len(found) > 1 and record.exceptions:
+            # What was raised first is told first; code that a traceback quotes says less than the messages.
+            found.sort(key=lambda one: (record.lines[one[2]].body.startswith(_QUOTED_CODE), one[2]))
         return found
 
     def _found(
