@@ -121,19 +121,19 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
             key = (hit.id, name)
             line = (number, raw, guarded, hit.id)
             if key not in state:
-                state[key] = [step, 0]
+                state[key] = [step, 0, 0]
                 out.append(line)
                 return
-            last, seen = state[key]
+            last, seen, gone = state[key]
             fell = step < last
-            state[key] = [step, seen + 1]
-            if not (fell or must or seen + 1 >= PROGRESS_EVERY):
+            state[key] = [step, seen + 1, gone]
+            if not (fell or must or seen + 1 >= max(PROGRESS_EVERY, gone // 16)):
                 held[key] = line
                 return
             earlier = held.pop(key, None)
             if earlier and fell:
                 out.append(earlier)
-            state[key][1] = 0
+            state[key][1:] = [0, 0 if fell else gone + seen + 1]
             out.append(line)
         elif hit is None or must:
             out.append((number, raw, guarded, None))
@@ -363,3 +363,10 @@ def test_segments_of_an_endless_line_come_out_as_they_end():
     assert [line.raw for line in compressor.feed(b"one\rCUDA error\rth")] == [b"one", b"CUDA error"]
     assert [line.raw for line in compressor.finish()] == [b"th"]
     assert compressor.counts.lines == 1
+
+
+def test_a_writer_that_goes_on_and_on_shows_ever_less() -> None:
+    kept = run(b"".join(b"3: step %d loss 2.5\n" % step for step in range(200_000)))
+    assert len(kept) < 200
+    assert [line.number for line in kept][:3] == [1, 51, 101]
+    assert kept[-1].number == 200_000

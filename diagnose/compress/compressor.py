@@ -17,7 +17,7 @@ from diagnose.compress.filters import ROUTINE_BYTES, Filters, Hit
 from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
-from diagnose.compress.sampling import PROGRESS_EVERY, ProgressSampler, Quota, Writers
+from diagnose.compress.sampling import ProgressSampler, Quota, Writers
 from diagnose.compress.splitter import Plain, Segment, Splitter
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
@@ -44,7 +44,6 @@ class _Verdict:
 # does not know must not be passed over.
 _NOVEL: Final = _Verdict(None, (), Answer.NO, Answer.NO)
 _Cache = dict[bytes, _Verdict | None]
-_QUIET: Final = PROGRESS_EVERY - 1  # a writer's next line passes when so many have not
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
 
@@ -151,9 +150,9 @@ class Compressor:
         for number, verdict, raw in zip(numbers, filter(None, verdicts), compress(lines, verdicts), strict=True):
             if verdict.writers is not None:
                 writer = verdict.writers.get(raw[verdict.name])
-                if writer is not None and writer.raw is not None and writer.seen < _QUIET:
+                if writer is not None and writer.raw is not None and writer.seen + 1 < writer.every:
                     step = int(raw[verdict.step]) if verdict.step is not None else writer.step
-                    if step >= writer.step:  # what `take` does with all but one in `PROGRESS_EVERY`
+                    if step >= writer.step:  # what `take` does with most of them
                         writer.step = step
                         writer.seen += 1
                         writer.number = number

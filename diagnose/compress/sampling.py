@@ -1,7 +1,8 @@
 """What is remembered per writer: how far progress has come, and how many of a kind were shown.
 
-In: routine lines with their rule and writer. Out: which of them pass on. Progress: first, every Nth, every reset, and
-the last before something happens, which is held back until then. Memory is bounded; what is forgotten is counted.
+In: routine lines with their rule and writer. Out: which of them pass on. Progress: first, every Nth of those that
+follow, N growing with what a writer has shown, every reset, and the last before something happens, which is held back
+until then. Memory is bounded; what is forgotten is counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from diagnose.compress.filters import Hit
 from diagnose.models import KeptLine
 
 PROGRESS_EVERY: Final = 50
+_PART: Final = 16  # of what a writer has shown since its first line or a reset: so much may go by
 WRITERS: Final = 8_192
 # A longer progress line passes on at once: one for each of many writers may be held back.
 _HELD_BYTES: Final = 4096
@@ -22,11 +24,13 @@ _HELD_BYTES: Final = 4096
 class Writer:
     """How far one writer has come by one rule; `number` and `raw` are of the line held back, if there is one."""
 
-    __slots__ = ("number", "raw", "seen", "step")
+    __slots__ = ("every", "number", "raw", "seen", "shown", "step")
 
     def __init__(self, step: int) -> None:
         self.step = step  # -1: none is known
         self.seen = 0  # lines since the last that passed
+        self.shown = 0  # lines before those
+        self.every = PROGRESS_EVERY  # the line that passes
         self.number = 0
         self.raw: bytes | None = None
 
@@ -79,12 +83,12 @@ class ProgressSampler:
         if step >= 0:
             writer.step = step
         if writer.raw is None:
-            if not (fell or must or writer.seen >= PROGRESS_EVERY or len(raw) > _HELD_BYTES):
+            if not (fell or must or writer.seen >= writer.every or len(raw) > _HELD_BYTES):
                 self._holding.append((rule, writer))
                 writer.number = number
                 writer.raw = raw
                 return
-        elif not (fell or must or writer.seen >= PROGRESS_EVERY or len(raw) > _HELD_BYTES):
+        elif not (fell or must or writer.seen >= writer.every or len(raw) > _HELD_BYTES):
             self.dropped += 1
             writer.number = number
             writer.raw = raw
@@ -93,6 +97,8 @@ class ProgressSampler:
             out.append(KeptLine(writer.number, writer.raw, progress=rule))  # the last before the reset
         else:
             self.dropped += 1
+        writer.shown = 0 if fell else writer.shown + writer.seen
+        writer.every = max(PROGRESS_EVERY, writer.shown // _PART)
         writer.seen = 0
         writer.raw = None
         out.append(KeptLine(number, raw, guarded, progress=rule))
