@@ -1,6 +1,7 @@
 """Whole jobs through the pipeline: what a person would call the right answer, for failed, healthy and undecidable ones.
 
-Each directory under fixtures/{incidents,healthy,inconclusive} holds the inputs of one job and an `expected.yaml`:
+Each directory under fixtures/{incidents,healthy,inconclusive} holds the inputs of one job and an `expected.yaml`;
+`inconclusive` holds those that nobody could name, failed ones among them:
 `status`, `error_type` or one of `accept`, `attribution` or one of `accept_attribution`, `evidence` (one of these lines,
 give or take one, is among the first three cited), `culprits` (one of them is named), `innocent` (kinds of culprits that
 the inputs cannot tell), `job` (allowed actions), `node`
@@ -174,7 +175,8 @@ def test_the_fixtures_are_whole(services):
             assert name.startswith("--") or os.path.exists(os.path.join(folder, name)), (expected.id, name)
         named = [name for name in (expected.error_type, *expected.accept) if name]
         assert set(named) <= set(services.rules.taxonomy), expected.id
-        assert expected.status != "failed" or (named and expected.evidence and expected.attribution), expected.id
+        assert expected.status != "failed" or (expected.evidence and expected.attribution), expected.id
+        assert (expected.status == "failed" and bool(named)) is ("/incidents/" in folder), expected.id
         assert expected.sources_of_text, expected.id
 
 
