@@ -13,6 +13,7 @@ from diagnose.lines.units import is_pci, normalise_pci
 from diagnose.lines.wrappers import Part, Unwrapper
 from diagnose.lines.writers import without_repeats
 from diagnose.models import KeptLine, Line, LogSource
+from diagnose.patterns import Lazy
 from diagnose.settings import Limits
 
 _DIGITS = frozenset("0123456789")
@@ -25,6 +26,13 @@ LESSONS = Lessons
 _NATIVE = ("frame #", "Exception raised from ")
 # The heading of a GPU's part of `nvidia-smi -q`.
 _DEVICE_HEAD = "GPU 0000"
+# A bar that waits for its next update has no line end: what another process writes then stands right behind it.
+_BAR = Lazy(r"[^\r|{\[]{0,120}?\d{1,3}%\|[^|\r]{0,400}\| {0,4}[\d.]{1,16}\w?/[\d.]{1,16}\w? \[[^\]\r]{0,300}\]")
+_INTO_BAR = Lazy(
+    r" ?(?:\[?(?:rank|RANK|Rank) ?\d{1,6}\]?:|Traceback \(most recent call last\)|\[[EWF]\d{3,4} \d\d:"
+    r"|(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Interrupt): "
+    r"|terminate called after|Fatal Python error: |Aborted\b|Segmentation fault\b|Killed\b)"
+)
 _RTC = "setting system clock to "
 
 
@@ -72,6 +80,9 @@ class LineReader:
         """The lines that `kept` holds."""
         self._last = kept
         text = decode(kept.raw)
+        if "%|" in text and (bar := _BAR.match(text)) is not None and _INTO_BAR.match(text, bar.end()) is not None:
+            rest = text[bar.end() :]
+            return [*self._lines(bar[0], Head(), kept, 0), *self._lines(rest, Head(), kept, 0)]
         head = Head()
         if self._export.may_be:
             rows = self._export.read(text)

@@ -61,6 +61,8 @@ class AttemptProgress:
     blocking: tuple[str, int] | None = None
     step_times: dict[str, tuple[int, float]] = field(default_factory=dict)
     recent: dict[str, deque[Mark]] = field(default_factory=dict)
+    # The step that each writer stated last.
+    shown: dict[tuple[str, int | None], int] = field(default_factory=dict)
 
     def merge(self, other: AttemptProgress) -> None:
         """Takes in what another source says of the same attempt."""
@@ -171,6 +173,13 @@ class Timeline:
                 if line.time is not None:
                     progress.step_times[line.source.name] = (event.step, line.time)
         progress.total = event.total or progress.total
+        # A bar that is painted again at the same step is no progress.
+        writer = (line.stream, line.rank)
+        painted_again = event.step is not None and progress.shown.get(writer) == event.step
+        if event.step is not None and (writer in progress.shown or len(progress.shown) < _STREAMS):
+            progress.shown[writer] = event.step
+        if painted_again:
+            return
         progress.last_step_mark = mark
         progress.recent.setdefault(line.source.name, deque(maxlen=3)).append(mark)
         if line.stream in progress.last or len(progress.last) < _STREAMS:

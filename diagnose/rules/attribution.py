@@ -16,6 +16,9 @@ from diagnose.rules.repeats import Repeats
 
 AT_ONCE = 60.0  # seconds within which ranks that run the same code meet the same bug
 _ENOUGH_RANKS = 4  # of fewer, one rank fails twice by chance
+# Faults of an address that a kernel computes alike everywhere, and of instructions, which are the same for all ranks.
+_COMPUTED = ("misaligned address", "address space")
+_FETCHED = ("illegal instruction", "invalid program counter", "invalid pc", "hardware stack error")
 _BUSY = 3  # more ranks than these are not each busy with something of their own
 
 
@@ -79,6 +82,12 @@ def _moved(
             return "user", f"{devices} devices at once: they ran the same program, and do not break together"
         if progress.first_step is None and not progress.steps and len(ranks) != 1:
             return "user", "before the first step, on no single device"
+        fault = str(root.captures.get("fault") or "").lower().replace("_", " ")
+        if any(words in fault for words in _COMPUTED):
+            return "user", f"{fault}: the code computed the address, and does so on any device"
+        one_of_many = len(ranks) == 1 and shape.ranks_known >= _ENOUGH_RANKS and progress.steps > 0
+        if one_of_many and any(words in fault for words in _FETCHED):
+            return "infrastructure", f"{fault} on one rank only: all ranks run the same instructions, and had run them"
     elsewhere = shape.repeats.same_unit and shape.repeats.other_step and shape.ranks_known >= _ENOUGH_RANKS
     if root.error_type == "TrainingAnomaly" and elsewhere and len(ranks) == 1:
         return "infrastructure", "the numbers break on the same rank, at another step: data would have moved"
