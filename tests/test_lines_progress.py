@@ -50,7 +50,7 @@ STEPS = [
     ("step 12 | loss 3.1 | grad_norm 0.3", 12, None),
     ("step    40/40 | loss 6.373075 | grad_norm 0.4230 | lr 3.000e-04 | tokens 520", 40, 40),
     (':::MLLOG {"event_type": "INTERVAL_END", "key": "block_stop", "value": null, "metadata": {"step_num": 320}}', 320, None),
-    (':::MLLOG {"key": "eval_accuracy", "value": 0.91, "metadata": {"epoch_num": 35}}', None, None),
+    (':::MLLOG {"key": "eval_accuracy", "value": 0.91, "metadata": {"epoch_num": 35}}', 35, None),
     ("Epoch: [0]  [  20/5004]  eta: 0:33:39  lr: 0.0004  loss: 5.34 (6.12)  time: 0.49", 20, None),
     ("Epoch: [31]  [  320/1251]  eta: 0:01:18  lr: 0.000812  loss: 2.8103 (2.8112)", 31 * 1251 + 320, None),
     ("Epoch: [2][ 20/500]\tTime  0.126 ( 0.126)\tData  0.1 ( 0.1)\tLoss 6.9 (6.9)", 1020, None),
@@ -296,6 +296,38 @@ def test_steps_rise_over_epochs_whether_or_not_the_epoch_names_its_length() -> N
         " 60/100 [====>.....] - ETA: 2s - loss: 0.4",
     ]
     assert [number for number in numbers(keras) if number is not None] == [60, 160]
+
+
+def mllog(key: str, value: str, metadata: str) -> str:
+    return f':::MLLOG {{"event_type": "POINT_IN_TIME", "key": "{key}", "value": {value}, "metadata": {{{metadata}}}}}'
+
+
+def steps_of(*texts: str) -> list[int | None]:
+    reader = ProgressReader()
+    events = [reader.read(line(text, number=number), 0) for number, text in enumerate(texts, 1)]
+    return [event.step for event in events if event is not None]
+
+
+def test_a_run_that_counts_in_two_units_has_one_meter() -> None:
+    assert steps_of(
+        mllog("tracked_stats", '{"throughput": 231.5}', '"lineno": 92, "step": 1'),
+        mllog("eval_accuracy", "0.31", '"lineno": 125, "epoch_num": 3360'),
+        mllog("tracked_stats", '{"throughput": 230.1}', '"lineno": 92, "step": 20'),
+    ) == [1, None, 20]
+
+
+def test_steps_that_a_program_prints_itself_go_before_what_its_logger_counts() -> None:
+    assert steps_of(
+        "Epoch: [0]  [ 120/4572]  eta: 0:12:01  loss: 0.8123 (0.9012)  time: 0.4123",
+        mllog("epoch_stop", "0", '"lineno": 330, "epoch_num": 1'),
+    ) == [120, None]
+
+
+def test_parts_of_an_epoch_are_samples_where_the_size_of_an_epoch_is_known() -> None:
+    part = mllog("eval_accuracy", "0.8", '"lineno": 97, "epoch_num": 0.25')
+    assert steps_of(part) == [None]
+    assert steps_of(mllog("train_samples", "4000", '"lineno": 462'), part) == [1000]
+    assert steps_of(mllog("train_samples", "4000", ""), mllog("eval_accuracy", "0.8", '"epoch_num": 3.0')) == [3]
 
 
 def test_an_evaluation_bar_inside_the_training_is_not_a_step() -> None:

@@ -112,8 +112,15 @@ _BAR_OTHER = Lazy(
 _POSTFIX_STEP = Lazy(r"\bglobal_step=(?P<number>\d{1,12})(?:\.0*)?(?:[,\]\s]|$)")
 _EPOCH_LINE = Lazy(r"^\s*[\[(]?Epoch:?\s+(?P<epoch>\d{1,6})(?:\s*/\s*(?P<epochs>\d{1,6}))?[\])]?\s*:?\s*$")
 _MLLOG_KEY = Lazy(r"\"key\": ?\"(?P<key>\w+)\"")
-_MLLOG_STEP = Lazy(r"\"(?:step_num|step|iteration)\": ?(?P<number>\d{1,12})[,}\s]")
-_MLLOG_PROGRESS = frozenset({"block_stop", "epoch_stop", "eval_accuracy", "train_loss", "eval_stop", "tracked_stats"})
+# What a submission counts: steps, samples, or epochs, of which some are parts and some are samples by another name.
+_MLLOG_COUNTS = tuple(
+    (unit, Lazy(r"\"" + unit + r"\": ?(?P<number>\d{1,15})(?P<part>\.\d{1,20})?[,}\s]"))
+    for unit in ("step_num", "step", "iteration", "samples_count", "epoch_num", "first_epoch_num", "epoch")
+)
+_MLLOG_EPOCH = Lazy(r"\"key\": ?\"train_samples\", ?\"value\": ?(?P<samples>\d{1,15})[,}\s]")
+_MLLOG_PROGRESS = frozenset({
+    "block_stop", "epoch_stop", "eval_accuracy", "train_loss", "eval_stop", "tracked_stats", "throughput",
+})  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -133,11 +140,18 @@ class StepReader:
         self._positions: dict[tuple[str, str], _Position] = {}
         self._offsets: dict[tuple[str, int], int] = {}
         self._zero_based: dict[tuple[str, str], None] = {}
+        self._mllog = _MllogReader()
 
     def read(self, stream: str, body: str) -> Step | None:
         """The training step that a line's body states, if it states one."""
         if ":::MLLOG" in body:
-            return _mllog(body)
+            return self._mllog.read(stream, body)
+        step = self._read(stream, body)
+        if step is not None and step.number is not None:
+            self._mllog.yield_to(stream)
+        return step
+
+    def _read(self, stream: str, body: str) -> Step | None:
         if "%|" in body or "━" in body or "[=" in body or "[>" in body:
             bar = self._bar(stream, body)
             if bar is not None:
@@ -290,6 +304,53 @@ class StepReader:
         return position
 
 
+class _MllogReader:
+    """MLPerf's logger, in which one run may count its evaluations in samples and its blocks in epochs.
+
+    So that a number never seems to fall, a stream has one meter: the event and the unit that come with a number first.
+    The others are progress without a number, and so are all where the program prints steps of its own.
+    """
+
+    def __init__(self) -> None:
+        self._meters: dict[str, tuple[str, str] | None] = {}
+        self._samples: dict[str, int] = {}
+
+    def yield_to(self, stream: str) -> None:
+        """Take no more numbers from a stream that has steps of its own."""
+        if stream in self._meters or len(self._meters) < MAX_STREAMS:
+            self._meters[stream] = None
+
+    def read(self, stream: str, body: str) -> Step | None:
+        """The progress that a line of the logger states, if it states one."""
+        if '"train_samples"' in body and (match := _MLLOG_EPOCH.search(body)) is not None:
+            if len(self._samples) < MAX_STREAMS:
+                self._samples[stream] = int(match["samples"])
+            return None
+        key = _MLLOG_KEY.search(body)
+        if key is None or key["key"] not in _MLLOG_PROGRESS:
+            return None
+        unit, number = self._count(stream, body, key.end())
+        if number is None or unit is None:
+            return Step()
+        meter = (key["key"], unit)
+        if stream not in self._meters and len(self._meters) < MAX_STREAMS:
+            self._meters[stream] = meter
+        return Step(number) if self._meters.get(stream) == meter else Step()
+
+    def _count(self, stream: str, body: str, start: int) -> tuple[str | None, int | None]:
+        """How far the event says the run is: the unit and the number; parts of an epoch become samples."""
+        for unit, pattern in _MLLOG_COUNTS:
+            match = pattern.search(body, start) if unit in body else None
+            if match is None:
+                continue
+            part = match["part"]
+            if part is None or not part.strip(".0"):
+                return unit, int(match["number"])
+            samples = self._samples.get(stream)
+            return unit, round(float(match["number"] + part) * samples) if samples is not None else None
+        return None, None
+
+
 def _names_epoch(body: str) -> bool:
     return "poch" in body or "EPOCH" in body or "ep " in body or "Train: " in body
 
@@ -329,15 +390,6 @@ def _has_metric(body: str) -> bool:
 def _scoped_step(body: str) -> int | None:
     """The number of a `global_step` or `num_updates` on the line."""
     return next((_integer(match["number"]) for scope, match in _mentions(body) if scope in _GLOBAL), None)
-
-
-def _mllog(body: str) -> Step | None:
-    """MLPerf's logger: most submissions count samples or epochs, so a number is taken only where it is a step."""
-    key = _MLLOG_KEY.search(body)
-    if key is None or key["key"] not in _MLLOG_PROGRESS:
-        return None
-    number = _MLLOG_STEP.search(body, key.end())
-    return Step(int(number["number"]) if number is not None else None)
 
 
 def _integer(text: str) -> int:
