@@ -1,11 +1,11 @@
 """How long whole processes take: `diagnose` on a small log, a large one and a directory of rank files.
 
-    python benchmarks/cli.py [--only small,large,ranks] [--scale 0.1] [--runs 7] [--command diagnose] [--json FILE]
+    python benchmarks/cli.py [--only small,large,ranks,huge] [--scale 0.1] [--runs 7] [--command diagnose] [--json FILE]
 
-The inputs are made from a seed: `small` is 1 MB of several ranks with a failure at its end, `large` 100 MB of the same,
-`ranks` a directory of 512 rank files of 200 kB. `--scale` makes all of them smaller. Each run of the command is paired
-with one of a bare `python -c pass` just before it, since machines change their pace; the median of the ratios compares
-over machines.
+The inputs are made from a seed: `small` is 1 MB of 64 ranks with one novel line in a hundred and a failure at its end,
+`large` 100 MB and `huge` 2 GB of the same (only on demand), `ranks` a directory of 512 rank files of 200 kB. `--scale`
+makes all of them smaller. Each run of the command is paired with one of a bare `python -c pass` just before it, since
+machines change their pace; the median of the ratios compares over machines.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import statistics
 import subprocess
@@ -23,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compress import line
+import logs
 
 FAILED = (
     "Traceback (most recent call last):",
@@ -33,22 +34,15 @@ FAILED = (
     "    loss.backward()",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has 1.20 GiB free of 79.10 GiB.",
 )
-PART_LINES = 20_000
 RANKS = 512
 RANK_BYTES = 200_000
 FAILING_RANK = 3
 
 
-def write_log(path: Path, size: int, draw: random.Random) -> None:
-    """Write about `size` bytes of 64 ranks' lines, at the end the traceback of one of them."""
-    lines = [line(draw, 1 + number // 64, "routine") + "\n" for number in range(min(PART_LINES, size // 50))]
-    with path.open("w") as file:
-        written = 0
-        while written < size:
-            for each in lines:
-                written += file.write(each)
-                if written >= size:
-                    break
+def write_log(path: Path, size: int) -> None:
+    """Write about `size` bytes of 64 ranks' lines, one in a hundred novel, at the end the traceback of one rank."""
+    logs.write(path, "routine", size)
+    with path.open("a") as file:
         file.writelines(f"{FAILING_RANK}: {each}\n" for each in FAILED)
 
 
@@ -77,22 +71,28 @@ def write_ranks(folder: Path, ranks: int, size: int, draw: random.Random) -> Non
 
 def inputs(folder: Path, scale: float) -> dict[str, tuple[Path, Callable[[random.Random], None]]]:
     """Where each input lies, and what makes it."""
-    small, large, ranks = folder / "small.log", folder / "large.log", folder / "ranks"
+    small, large, huge, ranks = (folder / name for name in ("small.log", "large.log", "huge.log", "ranks"))
     return {
-        "small": (small, lambda draw: write_log(small, int(1e6 * scale), draw)),
-        "large": (large, lambda draw: write_log(large, int(100e6 * scale), draw)),
+        "small": (small, lambda _draw: write_log(small, int(1e6 * scale))),
+        "large": (large, lambda _draw: write_log(large, int(100e6 * scale))),
+        "huge": (huge, lambda _draw: write_log(huge, int(2e9 * scale))),
         "ranks": (ranks, lambda draw: write_ranks(ranks, max(4, int(RANKS * scale)), RANK_BYTES, draw)),
     }
 
 
-def seconds(command: Sequence[str], expected: int) -> float:
-    """The time of one whole process."""
-    start = time.perf_counter()
+def seconds(command: Sequence[str], expected: int) -> tuple[float, float]:
+    """The time of one whole process, by the clock and of processors; the latter means more on a busy machine."""
+    used, start = _children(), time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     took = time.perf_counter() - start
     if done.returncode != expected:
         raise SystemExit(f"{' '.join(command)} gave {done.returncode}: {done.stderr.decode(errors='replace')}")
-    return took
+    return took, _children() - used
+
+
+def _children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def measured(command: Sequence[str], runs: int) -> dict[str, float | int]:
@@ -100,15 +100,19 @@ def measured(command: Sequence[str], runs: int) -> dict[str, float | int]:
     bare_command = [sys.executable, "-c", "pass"]
     own: list[float] = []
     bare: list[float] = []
+    cpu: list[float] = []
     for _ in range(runs + 1):
-        bare.append(seconds(bare_command, 0))
-        own.append(seconds(command, 0))
-    own, bare = own[1:], bare[1:]
+        bare.append(seconds(bare_command, 0)[0])
+        took, used = seconds(command, 0)
+        own.append(took)
+        cpu.append(used)
+    own, bare, cpu = own[1:], bare[1:], cpu[1:]
     return {
         "runs": runs,
         "median_s": round(statistics.median(own), 4),
         "min_s": round(min(own), 4),
         "max_s": round(max(own), 4),
+        "cpu_median_s": round(statistics.median(cpu), 4),
         "bare_median_s": round(statistics.median(bare), 4),
         "ratio": round(statistics.median(a / b for a, b in zip(own, bare, strict=True)), 2),
     }
@@ -146,7 +150,8 @@ def main() -> None:
             results[which] = {"bytes": size, **row}
             print(
                 f"{which:6} {size / 1e6:7.1f} MB  median {row['median_s']:.3f} s ({row['min_s']:.3f} to "
-                f"{row['max_s']:.3f}), {row['ratio']:.1f} times a bare start of {row['bare_median_s']:.3f} s"
+                f"{row['max_s']:.3f}), {row['cpu_median_s']:.3f} of processors; "
+                f"{row['ratio']:.1f} times a bare start of {row['bare_median_s']:.3f} s"
             )
     if options.json:
         report = {"command": command, "python": sys.version.split()[0], "scale": options.scale, "results": results}

@@ -1,87 +1,188 @@
-"""How fast the compressor takes routine lines out: MB/s and lines kept, on a log made from a seed.
+"""How fast routine lines are taken out, as whole processes: ours, ripgrep, grep and the pipe that sets the pace.
 
-    python benchmarks/compress.py [MEGABYTES] [routine | steps | novel]
+    python benchmarks/compress.py [--megabytes 500,2000] [--kinds routine,few,novel] [--rules 30,300] [--runs 5]
+                                  [--keep FOLDER] [--json FILE]
 
-`routine` mixes step lines of 64 ranks with NCCL, MLPerf and timer lines, 1 line in 200 unknown; `steps` is step lines
-alone; `novel` is lines that no rule knows, each a new template: the worst case.
+The logs come from a seed (see `logs.py`), the rules too: a few that fit the routine lines, the rest none of them. Each
+tool gets the same rules as whole-line patterns and counts the lines that none of them matches; ours also guards the
+literals of all diagnosis rules and knows the number of each line. Tools take turns, in an order that alternates, and a
+first round that fills the caches is not counted. `ours shipped` uses the filters that are shipped, with samples of
+progress, which no other tool does. Ratios are medians of those of a round.
 """
 
 from __future__ import annotations
 
-import random
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import yaml
+import logs
 
-from diagnose.compress import Compressor, Filters, Guard
-from diagnose.models import LogSource
-from diagnose.models.rule import FilterExamples, FilterRule, Yields
-from diagnose.settings import Limits
-
-RULES = Path(__file__).parents[1] / "rules" / "filters"
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-def load() -> list[FilterRule]:
-    """Read the shipped filter rules, without the checks that a run makes."""
-    rules = []
-    for path in sorted(RULES.glob("*/*.yml")):
-        data = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
-        data["examples"] = FilterExamples((), ())
-        data["yields"] = Yields(data["yields"]["progress"]) if "yields" in data else None
-        data["created"] = str(data["created"])
-        rules.append(FilterRule(**data))
-    return rules
+FITTING = (
+    r"\d+: \[\d{4}-\d\d-\d\d [\d:.]+\] iteration +\d+/ *\d+ \| consumed samples: +\d+ \| elapsed time .*",
+    r"\d+: gx-\d+:\d+:\d+ \[\d+\] NCCL INFO Channel .*",
+    r"\d+: {5}forward-backward \.+: \([\d.]+, [\d.]+\)",
+    r":::MLLOG \{.*weights_initialization.*\}",
+)
+KEYWORDS = ("iteration ", "NCCL INFO Channel", "forward-backward ...", "weights_initialization")
 
 
-def line(draw: random.Random, step: int, kind: str) -> str:
-    """Make one line."""
-    rank = draw.randrange(64)
-    if kind == "novel":
-        return " ".join("".join(draw.choices(LETTERS, k=6)) for _ in range(16))
-    roll = 0.0 if kind == "steps" else draw.random()
-    if roll < 0.45:
-        return (
-            f"{rank}: [2026-03-01 10:{step % 60:02}:00.123] iteration {step:8}/  250000 | consumed samples: "
-            f"{step * 1024:12} | elapsed time per iteration (ms): {9000 + draw.random() * 999:.1f} | learning rate: "
-            f"1.500000E-04 | global batch size:  1024 | lm loss: {2 + draw.random():.6E} | loss scale: 1.0 | "
-            f"grad norm: 0.{draw.randrange(1000):03} | number of skipped iterations:   0 |"
-        )
-    if roll < 0.65:
-        peer = draw.randrange(64)
-        return f"{rank}: gx-{rank:03}:8812:9013 [3] NCCL INFO Channel 07/0 : {rank}[3] -> {peer}[4] via P2P/CUMEM"
-    if roll < 0.85:
-        return f"{rank}:     forward-backward ...............................: ({draw.random() * 9000:.2f}, 9204.97)"
-    if roll < 0.995:
-        stamp = f'"time_ms": 17152306{draw.randrange(99999):05}, "event_type": "POINT_IN_TIME"'
-        where = '"metadata": {"file": "/w/run.py", "lineno": 887}'
-        return f':::MLLOG {{"namespace": "", {stamp}, "key": "weights_initialization", "value": null, {where}}}'
-    return f"rank {rank} reads shard {draw.choice(LETTERS)}{draw.choice(LETTERS)} at step {step}"
+def patterns(count: int) -> list[tuple[str, str]]:
+    """So many rules as keyword and whole-line pattern; those that fit stand among those that do not."""
+    made = [(f"event_{number:03}_done", rf"\d+: worker event_{number:03}_done in \d+ ms.*") for number in range(count)]
+    for place, fitting in enumerate(zip(KEYWORDS, FITTING, strict=True)):
+        made[place * count // len(FITTING)] = fitting
+    return made
+
+
+def ours(path: str, count: int, processes: int) -> None:
+    """Compress one file and print how many lines are kept: what a measured process of ours does."""
+    # The process that measures does without these, and this one should not load what measures.
+    from diagnose.compress import Filters, Guard, Ranges
+    from diagnose.lines import guard_keywords
+    from diagnose.models import FilterRule, LogSource
+    from diagnose.models.rule import FilterExamples
+    from diagnose.rules.bundle import load_bundled
+    from diagnose.rules.gate import Gate
+    from diagnose.settings import Limits, Settings
+    from diagnose.sources import collect
+    from diagnose.spread import Spread
+
+    shipped = load_bundled()
+    rules = shipped.filters
+    if count:
+        rules = tuple(
+            FilterRule(
+                schema="filter-rule/v1", id=f"r{number}", title="", status="test", description="", author=(),
+                created="", tags=(), sources=("job",), keywords=(keyword,), pattern=pattern, action="drop",
+                examples=FilterExamples((), ()),
+            )
+            for number, (keyword, pattern) in enumerate(patterns(count))
+        )  # fmt: skip
+    filters = Filters(rules)
+    guard = Guard((*Gate(shipped.diagnoses).keywords, *guard_keywords()))
+    limits = Settings().limits if count else Limits()
+
+    def make(source: LogSource, start: int = 0) -> Ranges:
+        return Ranges(source, filters, guard, limits, start)
+
+    kept = 0
+    inputs = collect([path], limits=limits).inputs
+    with Spread(inputs, make, processes) as spread:
+        if spread.has(0):
+            kept = sum(len(frame[2][0]) for frame in spread.frames(0) if frame[0] == "lines")
+        else:
+            compressor = make(inputs[0].source)
+            for block in inputs[0].blocks():
+                kept += len(compressor.feed(block))
+            kept += len(compressor.finish())
+    print(kept)
+
+
+def commands(path: Path, count: int, folder: Path) -> dict[str, str]:
+    """The shell command of each tool."""
+    lines = [f"^(?:{pattern})$" for _, pattern in patterns(count)]
+    separate, joined = folder / f"{count}.rules", folder / f"{count}.joined"
+    separate.write_text("\n".join(lines) + "\n")
+    joined.write_text("|".join(lines) + "\n")
+    own = f"{sys.executable} {Path(__file__)} --child {path}"
+    found = {"ours": f"{own},{count},1", "ours, 2 processes": f"{own},{count},2", "ours shipped": f"{own},0,1"}
+    if shutil.which("rg"):
+        found["rg --no-unicode"] = f"rg --no-unicode --no-config -c -v -f {separate} {path}"
+    found["grep -P"] = f"LC_ALL=C grep -c -v -P -f {joined} {path}"
+    found["cat | cat"] = f"cat {path} | cat >/dev/null"
+    return found
+
+
+def measured(command: str) -> tuple[float, float, float, str]:
+    """Wall and processor seconds, megabytes of the largest process, and the output of one shell command."""
+    start = time.perf_counter()
+    with subprocess.Popen(["/bin/sh", "-c", command], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+    return time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output.decode().strip()
+
+
+def rounds(tools: dict[str, str], runs: int) -> Iterator[dict[str, tuple[float, float, float, str]]]:
+    """What each tool took, round by round; every second round goes backwards."""
+    names: Sequence[str] = list(tools)
+    for turn in range(runs + 1):
+        taken = {name: measured(tools[name]) for name in (names if turn % 2 else names[::-1])}
+        if turn:
+            yield taken
+
+
+def compare(path: Path, count: int, runs: int, folder: Path) -> dict[str, dict[str, float | str]]:
+    """Medians of each tool, and of its pace against ripgrep's (or grep's where there is none)."""
+    tools = commands(path, count, folder)
+    size = path.stat().st_size / 1e6
+    done = list(rounds(tools, runs))
+    against = "rg --no-unicode" if "rg --no-unicode" in tools else "grep -P"
+    return {
+        name: {
+            "seconds": round(statistics.median(each[name][0] for each in done), 3),
+            "cpu_seconds": round(statistics.median(each[name][1] for each in done), 3),
+            "mb_per_s": round(size / statistics.median(each[name][0] for each in done), 1),
+            "mb_per_cpu_s": round(size / statistics.median(each[name][1] for each in done), 1),
+            "pace_by_wall": round(statistics.median(each[against][0] / each[name][0] for each in done), 2),
+            "pace_by_cpu": round(statistics.median(each[against][1] / each[name][1] for each in done), 2),
+            "largest_mb": round(max(each[name][2] for each in done), 1),
+            "lines_left": done[0][name][3],
+        }
+        for name in tools
+    }
 
 
 def main() -> None:
-    """Build the log, compress it three times, print the best."""
-    megabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 50
-    kind = sys.argv[2] if len(sys.argv) > 2 else "routine"
-    draw = random.Random(17)
-    part = "".join(line(draw, 1 + number // 64, kind) + "\n" for number in range(40_000)).encode()
-    log = part * max(1, int(megabytes * 1e6 / len(part)))
-    rules = load()
-    guard = Guard(("CUDA error", "Xid 79", "NCCL WARN", "Traceback (most recent", "out of memory", "fp16 overflow"))
-    best = 0.0
-    for _ in range(3):
-        compressor = Compressor(LogSource("bench"), Filters(rules), guard, Limits())
-        kept = 0
-        start = time.process_time()
-        for place in range(0, len(log), 1 << 20):
-            kept += len(compressor.feed(log[place : place + (1 << 20)]))
-        kept += len(compressor.finish())
-        best = max(best, len(log) / 1e6 / (time.process_time() - start))
-    lines = compressor.counts.lines
-    print(f"{kind}: {len(log) / 1e6:.0f} MB, {lines} lines, {len(rules)} rules: {best:.0f} MB/s, {kept} lines kept")
+    """Make the logs, measure, print a table for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", default="500,2000", help="sizes of the logs, separated by commas")
+    parser.add_argument("--kinds", default="routine,few,novel", help=f"of {', '.join(logs.KINDS)}")
+    parser.add_argument("--rules", default="30,300", help="numbers of rules")
+    parser.add_argument("--runs", type=int, default=5, help="counted rounds")
+    parser.add_argument("--keep", metavar="FOLDER", help="where the logs lie, and stay for the next time")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        path, count, processes = options.child.rsplit(",", 2)
+        ours(path, int(count), int(processes))
+        return
+    results = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.keep or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind in options.kinds.split(","):
+            for megabytes in map(int, options.megabytes.split(",")):
+                path = folder / f"{kind}-{megabytes}.log"
+                if not path.exists():
+                    logs.write(path, kind, megabytes * 1_000_000)
+                for count in map(int, options.rules.split(",")):
+                    table = compare(path, count, options.runs, Path(temporary))
+                    results.append({"kind": kind, "megabytes": megabytes, "rules": count, "tools": table})
+                    print(f"\n{kind}, {megabytes} MB, {count} rules; load {os.getloadavg()[0]:.1f}")
+                    for name, row in table.items():
+                        print(
+                            f"  {name:18} {row['seconds']:8} s {row['cpu_seconds']:8} cpu s {row['mb_per_s']:8} MB/s "
+                            f"{row['mb_per_cpu_s']:8} MB/cpu s  pace {row['pace_by_wall']:5} wall "
+                            f"{row['pace_by_cpu']:5} cpu  {row['largest_mb']:6} MB  {row['lines_left']} lines"
+                        )
+    if options.json:
+        report = {"python": sys.version.split()[0], "processors": os.cpu_count(), "results": results}
+        Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     main()
