@@ -424,6 +424,33 @@ def test_interrupt() -> None:
     assert error == b"\ndiagnose: interrupted\n"
 
 
+def test_interrupt_while_modules_are_loaded() -> None:
+    """Loading takes most of a small run: the earlier the signal, the more is in the middle of it."""
+    line = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); import diagnose.start; "
+        "find = type('', (), {'find_spec': lambda _self, name, *_: signal.raise_signal(signal.SIGINT)})(); "
+        "sys.meta_path.insert(0, find); sys.exit(diagnose.start.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, check=False, env=environment())
+    assert (done.returncode, done.stderr) == (130, b"\ndiagnose: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["../x.log"], ["--rules", "../rules", "../x.log"], ["rules", "lint", "../x.log"]]
+)
+def test_relative_paths_from_a_removed_directory(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "x.log").write_text(FAILED)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); from diagnose.start import main; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{line}import sys; sys.argv[1:] = {arguments!r}; sys.exit(main())"],
+        capture_output=True, text=True, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "the working directory was removed" in done.stderr
+
+
 # Completion
 
 

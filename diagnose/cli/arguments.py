@@ -96,7 +96,9 @@ def diagnose_parser() -> argparse.ArgumentParser:
         help="a site's own rules, over the shipped ones; repeatable",
     )
     rules.add_argument(
-        "--no-llm", action="store_true", help="decide by rules alone (no model is configured in this release)"
+        "--no-llm",
+        action="store_true",
+        help="decide by rules alone; changes nothing yet, as this release has no model to ask",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     return parser

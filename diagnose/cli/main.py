@@ -20,12 +20,12 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _open_closed_streams()
-    if "_ARGCOMPLETE" in os.environ:
-        from diagnose.cli.completion import complete
-
-        complete()
     try:
+        _open_closed_streams()
+        if "_ARGCOMPLETE" in os.environ:
+            from diagnose.cli.completion import complete
+
+            complete()
         code = _run(arguments)
         sys.stdout.flush()
     except DiagnoseError as error:
@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _forget_output()
         return 0
     except OSError as error:  # inputs have errors of their own, so this is standard output, such as on a full disk
+        if isinstance(error, FileNotFoundError) and _is_homeless():
+            _tell("the working directory was removed, so no relative path can be found; cd to another one")
+            return 0 if "--exit-zero" in arguments else ERROR
         _forget_output()
         where = f"{error.filename}: " if isinstance(error.filename, str) else ""
         _tell(where + (error.strerror or str(error)))
@@ -81,6 +84,15 @@ def _open_closed_streams() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _is_homeless() -> bool:
+    """Whether the working directory is no more."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _forget_output() -> None:
