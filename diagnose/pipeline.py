@@ -51,6 +51,7 @@ from diagnose.sources import collect, load_inventory
 from diagnose.spread import Spread, kept_lines, with_head
 
 _MISSING_SHOWN = 8
+_YEAR_SOURCES, _YEAR_BYTES = 8, 64 * 1024  # looked into for the year
 _SURE_PACE = 10_000_000  # bytes a second, which the slowest run exceeds
 _LISTING_RECORDS = 100_000
 # Added to the numbers of lines behind a gap of unknown length: no record and no window of lines reaches across.
@@ -142,6 +143,7 @@ class _Run:
         for item in sources.inputs:
             self.inventory.learn_source(item.source)
             self.jobs.learn_source(item.source)
+        self._learn_year(sources.inputs)
         # Scheduler records come last: what the job's own logs say tells which of several jobs is meant.
         unread: list[str] = []
         inputs = sorted(sources.inputs, key=lambda item: item.source.kind == "scheduler")
@@ -155,6 +157,17 @@ class _Run:
                     self._read(item)
         self._tell_unread(unread)
         return self._finished()
+
+    def _learn_year(self, inputs: Sequence[Input]) -> None:
+        """Take the year from a kernel log or a scheduler's record, which state it, before stamps that leave it out."""
+        timed = [item for item in inputs if item.source.kind in ("kernel", "scheduler") and item.window is not None]
+        for item in timed[:_YEAR_SOURCES] if len(timed) < len(inputs) else ():
+            try:
+                self.calendar.learn(next(iter(item.blocks()), b"")[:_YEAR_BYTES])
+            except SourceError:
+                continue  # told when it is read
+            if self.calendar.year is not None:
+                return
 
     def _processes(self) -> int:
         """How many processes may compress; one where time could become short, since only that one leaps to an end."""
