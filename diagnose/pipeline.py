@@ -17,7 +17,7 @@ from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
 from diagnose.lines.attempts import AttemptTracker, align
 from diagnose.lines.inventory import Inventory
-from diagnose.lines.jobs import JobNumbers, of_this_job
+from diagnose.lines.jobs import JobNumbers, of_last_run, of_this_job
 from diagnose.lines.order import restore
 from diagnose.lines.progress import ProgressReader, recorded_exit
 from diagnose.lines.timeline import Timeline
@@ -447,6 +447,11 @@ class _SourceReader:
         if others:
             which = ", ".join(sorted(others)[:_MISSING_SHOWN])
             self._run.notes.append(f"set aside as other jobs', or not known to be this one's: {which}")
+        records, runs = of_last_run(records)
+        if runs:
+            self._run.notes.append(
+                f"set aside {runs} earlier run{'s' if runs > 1 else ''} of the same job in a scheduler record"
+            )
         kept = {id(record) for record in records}
         for item in listing:
             if not isinstance(item, Record):

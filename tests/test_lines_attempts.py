@@ -174,6 +174,17 @@ Training completed
 === evaluation ===
 eval step 0 of 20
 """, []),
+    "a ruled line tells of the requeue": ("""
+step 3 loss 2
+slurmstepd: error: *** JOB 90 ON n1 CANCELLED AT 2026-03-02T20:31:50 DUE TO PREEMPTION ***
+=== requeued, restart count 1, host n4 ===
+loading data
+""", [3]),
+    "a ruled line speaks of restarts while all is well": ("""
+step 3 loss 2
+=== restart files are kept in /ckpt ===
+step 4 loss 2
+""", []),
     "headings within one run": ("""
 === run 7: data ===
 step 1 loss 2

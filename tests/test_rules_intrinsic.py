@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.models import RaisedException
-from diagnose.rules.intrinsic import error_type_of
+from diagnose.lines.tracebacks import parse_traceback
+from diagnose.models import Line, LogSource, RaisedException, Record
+from diagnose.rules.intrinsic import deciding_exception, error_type_of
 
 KNOWN = {"OSError": None, "KeyError": None, "ConnectionError": None, "RuntimeError": None}
 
@@ -30,3 +31,36 @@ KNOWN = {"OSError": None, "KeyError": None, "ConnectionError": None, "RuntimeErr
 )
 def test_the_error_type_of_an_exception(name: str, message: str, error_type: str) -> None:
     assert error_type_of(RaisedException(name, message, (), 0), KNOWN) == error_type
+
+
+def told(text: str) -> tuple[str, int]:
+    source = LogSource("job.log")
+    lines = tuple(Line(source, number, line, line, "job.log") for number, line in enumerate(text.splitlines(), 1))
+    record = Record("traceback", lines, text, exceptions=parse_traceback(text))
+    found = deciding_exception(record)
+    assert found is not None
+    return found.name, lines[found.line_index].number
+
+
+OPEN = 'Traceback (most recent call last):\n  File "/job/train.py", line 9, in <module>\n    step()\n'
+
+
+@pytest.mark.parametrize(
+    ("raised", "name", "line"),
+    [
+        (
+            "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nPermissionError: no\n",
+            "PermissionError",
+            5,
+        ),
+        ("torch._inductor.exc.InductorError: OSError: [Errno 28] No space left\n", "OSError", 4),
+        ("odd.CompileFailed: step failed\n", "CompileFailed", 4),
+        # What the message only mentions is not what was raised.
+        ("odd.CompileFailed: see KeyError: x\n", "CompileFailed", 4),
+        ("odd.CompileFailed: while compiling\nFoo: bar\n", "CompileFailed", 4),
+        # A class that says something itself speaks for itself.
+        ("ValueError: KeyError: 'x'\n", "ValueError", 4),
+    ],
+)
+def test_a_wrapper_s_message_holds_what_was_raised(raised: str, name: str, line: int) -> None:
+    assert told(OPEN + raised) == (name, line)

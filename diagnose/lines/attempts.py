@@ -80,7 +80,7 @@ _COMMAND = Lazy(
 # `===== run 5e10 nodes a[1-4] =====`: a ruled line that gives a run its name.
 _HEADING = Lazy(
     r"^[=#*~>+-]{2,80} ?(?:\w{1,20} ){0,2}?"
-    r"(?P<what>run|job|attempt|try|trial|experiment|launch|submission|host|node)\b",
+    r"(?P<what>run|job|attempt|try|trial|experiment|launch|submission|host|node|requeued?|resubmitted|restart(?:ed)?)\b",
     _ANY,
 )
 _WORD = Lazy(r"[A-Za-z_]{2,24}")
@@ -280,7 +280,7 @@ class AttemptTracker:
         if heading is None:
             return None
         what = heading["what"].lower()
-        known = what in self._headings
+        known = what in self._headings or what.startswith("re")  # "requeued" and "restart" speak of a run before
         self._headings.add(what)
         return self._if_lived("the heading of another run") if known and (self._ended or self._failed) else None
 

@@ -1,6 +1,7 @@
 """Which of several jobs that a scheduler's listing names is the one at hand.
 
-In: the names and lines of a job's own logs; the numbers that a listing holds. Out: those of them that are this job's.
+In: the names and lines of a job's own logs; the numbers that a listing holds. Out: those of them that are this job's,
+and of a job that ran several times the last run's.
 A number in a log file's name says most, then what Slurm itself sets or prints, then any other mention of a job. Where
 nothing tells and several are listed, none is known to be this one.
 """
@@ -25,6 +26,7 @@ _MENTIONED = Lazy(r"\bjob(?:[ _]?id)?\W{1,4}" + _NUMBER, re.IGNORECASE)
 _NAMED_IN_LISTING = Lazy(
     r"\A\s{0,8}([0-9]{1,12}(?:[_+][0-9]{1,7})?)[.| \t]|\b[Jj]ob_?[Ii]d[= ]([0-9]{1,12}(?:_[0-9]{1,7})?)"
 )
+_ISO = Lazy(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 _WORDS = ("JOB", "job", "Job", "slurm-", "StepId", "STEP")
 
 
@@ -81,6 +83,32 @@ def of_this_job(records: Iterable[Record], numbers: JobNumbers) -> tuple[list[Re
         if job is None or job not in others:
             kept.append(record)
     return kept, others
+
+
+def of_last_run(records: Iterable[Record]) -> tuple[list[Record], int]:
+    """The records of a listing without those of earlier runs of a requeued job, and how many runs these were.
+
+    `sacct --duplicates` lists every run under one number; only the one that started last is the run at hand, and what
+    the earlier ones ended of is told by the job's own log.
+    """
+    records = list(records)
+    started: dict[str, set[str]] = {}
+    for record in records:
+        if _is_job(record) and "step" not in record.fields and _ISO.match(record.fields.get("start", "")):
+            started.setdefault(record.fields["job"], set()).add(record.fields["start"])
+    last = {job: max(starts) for job, starts in started.items() if len(starts) > 1}
+    earlier = {
+        record.first.number
+        for record in records
+        if _is_job(record) and record.fields["job"] in last and _before(record, last[record.fields["job"]])
+    }
+    kept = [record for record in records if record.first.number not in earlier]
+    return kept, sum(len(started[job]) - 1 for job in last)
+
+
+def _before(record: Record, start: str) -> bool:
+    own = record.fields.get("start", "")
+    return bool(_ISO.match(own)) and own < start
 
 
 def _is_job(record: Record) -> bool:

@@ -7,11 +7,11 @@ literal pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import ahocorasick_rs
 
-from diagnose.lines.milestones import MILESTONE_LITERALS, Milestone, load_started, read_exit, read_milestone
+from diagnose.lines.milestones import MILESTONE_LITERALS, Milestone, load_started, read_milestone
 from diagnose.lines.steps import MAX_STREAMS, STEP_LITERALS, Step, StepReader
 from diagnose.models import FilterRule, Line, ProgressEvent, Record
 
@@ -23,6 +23,11 @@ _COMPLAINING = frozenset({"E", "ERR", "ERROR", "F", "FATAL", "C", "CRITICAL", "W
 
 # An evaluation writes its summary whether or not its tasks succeeded.
 _SUMMARY, _TASK_FAILED = "write summary to", "failed with code "
+# States in which a Slurm job has ended; tables cut them short and mark that with a plus sign.
+_ENDED = (
+    "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+)  # fmt: skip
+_SHORTEST_STATE = 5
 
 
 class ProgressReader:
@@ -121,9 +126,18 @@ def recorded_exit(record: Record) -> ProgressEvent | None:
     if fields.get("record") == "k8s_container" and fields.get("state") == "terminated":
         code = _whole(fields.get("exit", ""))
     elif fields.get("record") == "slurm_job" and "step" not in fields and line.source.kind == "scheduler":
-        found = read_exit(line.text)
-        code = found.step if found is not None else None
+        code = _slurm_exit(fields)
     return ProgressEvent("exit", line, 0, step=code) if code is not None else None
+
+
+def _slurm_exit(fields: Mapping[str, str]) -> int | None:
+    """The exit code of a Slurm job that has ended: `code:signal` as a shell gives it, and none of 0 but COMPLETED's."""
+    state = fields.get("state", "").partition(" ")[0].rstrip("+")
+    if not any(end.startswith(state) for end in _ENDED) or len(state) < _SHORTEST_STATE:
+        return None
+    code, _, signal = fields.get("exit", "").partition(":")
+    stated = _whole(code) or 128 * bool(_whole(signal)) + (_whole(signal) or 0)
+    return stated or int(not "COMPLETED".startswith(state))
 
 
 def progress_literals() -> tuple[str, ...]:
@@ -137,7 +151,8 @@ def progress_literals() -> tuple[str, ...]:
         "ckpt=saved", "saving model to", "raining completed", "raining complete", "raining finished",
         "raining done", "training is done", "inished training", "Trainer.fit", "train_runtime", "train metrics",
         "exiting program", "run_stop", "RESULT,", "job completed", "successfully finished", "All done",
-        '"train_samples"', "exit code", "exit status", "Exit status", "exits with return code", "exits successfully", "Exited with",
+        '"train_samples"', "exit code", "exit status", "Exit status", "exits with return code", "exits successfully",
+        "Exited with",
         "exited with code", "State: COMPLETED", "ExitCode=", "|Version|Filter", "finished, exit",
         "End time of running main",
 )  # fmt: skip

@@ -10,8 +10,10 @@ import builtins
 import re
 from collections.abc import Iterable, Mapping
 
+from diagnose.dataclass import replace
 from diagnose.lines.frames import innermost_user_frame
 from diagnose.models import RaisedException, Record
+from diagnose.patterns import Lazy
 
 # Exception classes whose name is not their error type. Classes named like an error type of the taxonomy need no row.
 _ERROR_TYPES: Mapping[str, str] = {
@@ -141,6 +143,8 @@ _CONTROL_FLOW = frozenset(
 )
 _NO_ERROR = frozenset({"SystemExit", "StopIteration", "GeneratorExit", "Empty", "Full"})
 _SYMPTOMS = frozenset({"NCCLTimeoutError", "NCCLRemoteError", "NCCLSystemError", "CollectiveHang"})
+_MESSAGE_LINES = 12
+_TOLD = Lazy(r"\s{0,8}((?:\w{1,60}\.){0,8}([A-Z]\w{2,60})): ?")
 _HANDLED = "During handling of the above exception"
 _CAUSED = "direct cause of the following exception"
 
@@ -163,7 +167,26 @@ def deciding_exception(record: Record) -> RaisedException | None:
             chain.pop(0)
         else:
             break
-    return chain[0]
+    return _told_within(chain[0], record)
+
+
+def _told_within(exception: RaisedException, record: Record) -> RaisedException:
+    """The exception that another one's message tells of, where the outer class says nothing by itself.
+
+    Compilers and launchers raise a class of their own whose message holds the true one: at its start, or on a line by
+    itself after one that ends in a colon (`backend='inductor' raised:`).
+    """
+    if _ERROR_TYPES.get(exception.name, "RuntimeError") != "RuntimeError" or hasattr(builtins, exception.name):
+        return exception
+    opened = True
+    for text in exception.message.split("\n", _MESSAGE_LINES)[:_MESSAGE_LINES]:
+        found = _TOLD.match(text) if opened else None
+        if found is not None and (hasattr(builtins, found[2]) or found[2] in _ERROR_TYPES):
+            lines = range(exception.line_index, min(len(record.lines), exception.line_index + _MESSAGE_LINES))
+            at = next((i for i in lines if found[0].strip() in record.lines[i].text), exception.line_index)
+            return replace(exception, type=found[1], message=text[found.end() :].strip(), line_index=at)
+        opened = text.rstrip().endswith(":")
+    return exception
 
 
 def error_type_of(exception: RaisedException, known: Mapping[str, object]) -> str:

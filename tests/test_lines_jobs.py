@@ -1,0 +1,47 @@
+"""Of a scheduler's listing only the run at hand decides: a requeued job stands there once for every run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diagnose import diagnose
+
+LOG = (
+    "2026-03-02 10:00:00 step 10/40 loss 2.0\n"
+    "slurmstepd: error: *** JOB 481 ON n7 CANCELLED AT 2026-03-02T10:00:04 DUE TO TIME LIMIT ***\n"
+    "=== requeue by epilog, SLURM_RESTART_COUNT=1 ===\n"
+    "2026-03-02 10:02:00 step 11/40 loss 2.0\n"
+    "2026-03-02 10:09:00 step 40/40 loss 1.9\n"
+)
+HEAD = "JobID|JobName|State|ExitCode|Start|End|NodeList\n"
+FIRST = "481|gpt|TIMEOUT|0:0|2026-03-02T08:00:01|2026-03-02T10:00:04|n7\n"
+DONE = "481|gpt|COMPLETED|0:0|2026-03-02T10:01:30|2026-03-02T10:09:10|n7\n"
+STEP = "481.0|bash|FAILED|1:0|2026-03-02T08:00:02|2026-03-02T10:00:04|n7\n"
+LOST = "481|gpt|NODE_FAIL|0:0|2026-03-02T10:01:30|2026-03-02T10:09:10|n7\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "status", "error_type"),
+    [
+        pytest.param(FIRST + DONE, "no_failure", None, id="the last run was completed"),
+        pytest.param(DONE + FIRST, "no_failure", None, id="whatever the order"),
+        pytest.param(FIRST + STEP + DONE, "no_failure", None, id="steps go with their run"),
+        pytest.param(FIRST + LOST, "failed", "NodeFailure", id="the last run failed"),
+    ],
+)
+def test_the_last_run_of_a_requeued_job_decides(rows: str, status: str, error_type: str | None, tmp_path: Path) -> None:
+    (tmp_path / "gpt-481.out").write_text(LOG)
+    (tmp_path / "sacct.txt").write_text(HEAD + rows)
+    report = diagnose([str(tmp_path / "gpt-481.out")], scheduler_records=[str(tmp_path / "sacct.txt")])
+    assert (report.status, report.error_type) == (status, error_type)
+    assert any("earlier run" in note for note in report.explanation.notes)
+
+
+def test_the_only_run_is_the_last(tmp_path: Path) -> None:
+    (tmp_path / "gpt-481.out").write_text(LOG.split("===", maxsplit=1)[0])
+    (tmp_path / "sacct.txt").write_text(HEAD + FIRST)
+    report = diagnose([str(tmp_path / "gpt-481.out")], scheduler_records=[str(tmp_path / "sacct.txt")])
+    assert (report.status, report.error_type) == ("failed", "TimeLimitExceeded")
+    assert not any("earlier run" in note for note in report.explanation.notes)
