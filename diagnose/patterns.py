@@ -1,4 +1,7 @@
-"""Regular expressions that are compiled when they are first used: a run meets few of the many forms of lines."""
+"""Regular expressions that are compiled when they are first used: a run meets few of the many forms of lines.
+
+`holds_any` is the quick look for literals that spares most lines any of them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, AnyStr, Generic
+
+
+def holds_any(text: str, literals: tuple[str, ...]) -> bool:
+    """Whether one of a few literals stands in the text; `any` over a generator takes twice as long."""
+    for literal in literals:  # noqa: SIM110 - see above
+        if literal in text:
+            return True
+    return False
 
 
 class Lazy(Generic[AnyStr]):

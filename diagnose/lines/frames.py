@@ -6,6 +6,8 @@ frame that raised.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from diagnose.models import Frame, RaisedException, Record
 from diagnose.patterns import Lazy
 
@@ -36,8 +38,13 @@ def make_frame(file: str, line: str | None, function: str | None) -> Frame:
     number = int(line) if line else None
     if function is not None:
         function = function.strip() or None
-    path = file.replace("\\", "/")
-    return Frame(file, number, function, user=_LIBRARY.search(path) is None)
+    return Frame(file, number, function, user=not _installed(file))
+
+
+@lru_cache(maxsize=2048)
+def _installed(file: str) -> bool:
+    """Whether a file is a library's; ranks that die at once name the same files again and again."""
+    return _LIBRARY.search(file.replace("\\", "/")) is not None
 
 
 def read_file_line(text: str) -> Frame | None:

@@ -12,7 +12,7 @@ from diagnose.dataclass import dataclass, field
 from diagnose.lines.hostlists import is_address
 from diagnose.lines.writers import looks_like_host
 from diagnose.models import LauncherFailure, Line, Record
-from diagnose.patterns import Lazy
+from diagnose.patterns import Lazy, holds_any
 
 MAX_LOGS = 8192
 MAX_FAILURES = 256
@@ -93,7 +93,7 @@ class Whereabouts:
             if (log := self._log(line, attempt)) is not None:
                 log.labelled = True
             return
-        elif any(literal in text for literal in LITERALS) and (found := _STATED.search(text)) is not None:
+        elif holds_any(text, LITERALS) and (found := _STATED.search(text)) is not None:
             self._host(line, attempt, found["slurm"] or found["banner"] or found["pair"])
         self._several(line, attempt, text)
 
@@ -107,11 +107,11 @@ class Whereabouts:
             self._several(line, attempt, text)
 
     def _several(self, line: Line, attempt: int, text: str) -> None:
-        if any(literal in text for literal in _MANY_LITERALS) and (found := _MANY_NODES.search(text)) is not None:
+        if holds_any(text, _MANY_LITERALS) and (found := _MANY_NODES.search(text)) is not None:
             self._many(line, attempt, bool(found[3]) or int(found[1] or found[2]) > 1)
 
     def _nccl(self, line: Line, attempt: int, host: str, text: str) -> None:
-        if any(literal in text for literal in _NCCL_SAYS):
+        if holds_any(text, _NCCL_SAYS):
             self._host(line, attempt, host)
             size = _NCCL_SIZE.search(text)
             self._many(line, attempt, size is not None and int(size[1]) > _MOST_OF_A_HOST)
