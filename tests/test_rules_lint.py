@@ -63,9 +63,9 @@ def test_problems_come_in_the_order_of_files_and_lines(tmp_path):
 
 def test_without_re2_the_syntax_is_still_checked(monkeypatch):
     monkeypatch.setattr(engines, "re2_module", lambda: None)
-    for name, refused in (("re2-look-around", True), ("re2-possessive", True), ("re2-too-large", False)):
+    for name in ("re2-look-around", "re2-possessive", "re2-too-large"):
         rule_set, _ = read_rules([os.path.join(BAD, name)], shipped=BASE)
-        assert bool(lint_rules(Context(rule_set), [PatternIsSafe])) is refused
+        assert lint_rules(Context(rule_set), [PatternIsSafe])
 
 
 def test_a_rule_that_cannot_run_does_not_stop_the_others(tmp_path):

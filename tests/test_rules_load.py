@@ -261,6 +261,13 @@ def test_a_broken_pattern_of_a_site_is_found_at_load(shipped, tmp_path):
         load(shipped, tree(tmp_path / "site", {"a.yml": text}))
 
 
+@pytest.mark.parametrize("pattern", ["(?:a{1000}){1000}", "a(?:x|(?:b{30}){40})", "(?:device vanished ){1001,}"])
+def test_repeats_beyond_re2_are_refused_before_they_are_compiled(shipped, tmp_path, pattern):
+    text = rule("a").replace("pattern: 'device vanished'", f"pattern: 'device vanished{pattern}'")
+    with pytest.raises(RuleError, match="RE2 refuses it: a part repeats"):
+        load(shipped, tree(tmp_path / "site", {"a.yml": text}))
+
+
 def test_line_of_falls_back_to_what_is_around():
     path = os.path.join(shipped_rules(), "tags.yml")
     assert line_of(path, "schema") == 1

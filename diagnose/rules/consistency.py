@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from diagnose.errors import Problem
-from diagnose.models.rule import DiagnosisRule, PolicyRow, RuleSet
+from diagnose.models.rule import DiagnosisRule, FilterRule, PolicyRow, RuleSet
 from diagnose.rules.policy import TESTS
 
 Locate = Callable[[str, str], int | None]
@@ -79,21 +79,26 @@ def row_faults(row: PolicyRow, rule_set: RuleSet) -> Iterator[tuple[str, str, st
 def _patterns(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterator[Problem]:
     if not ids:
         return
-    import regex
+    from diagnose.rules.prove import too_repetitive, why_not_compiled
 
-    for rule in rule_set.diagnoses:
-        for name, signature in rule.signatures.items() if rule.id in ids else ():
-            try:
-                regex.compile(signature.pattern)
-            except (regex.error, RecursionError, OverflowError) as error:
-                where = f"signatures.{name}.pattern"
-                message = f"{where}: does not compile: {error}"
-                yield Problem(rule_set.paths[rule.id], locate(rule.id, where), "pattern", message)
-    for filter_rule in rule_set.filters:
-        if filter_rule.id in ids:
-            try:
-                regex.compile(filter_rule.pattern.replace("{prefix}", ""))
-            except (regex.error, RecursionError, OverflowError) as error:
-                message = f"pattern: does not compile: {error}"
-                path = rule_set.paths[filter_rule.id]
-                yield Problem(path, locate(filter_rule.id, "pattern"), "pattern", message)
+    for rule in rule_set.rules:
+        if rule.id not in ids:
+            continue
+        for where, pattern in _searched(rule):
+            path, line = rule_set.paths[rule.id], locate(rule.id, where)
+            if why := too_repetitive(pattern):
+                yield Problem(path, line, "re2", f"{where}: {why}")
+            elif why := why_not_compiled(pattern):
+                yield Problem(path, line, "pattern", f"{where}: does not compile: {why}")
+
+
+def _searched(rule: DiagnosisRule | FilterRule) -> Iterator[tuple[str, str]]:
+    """The patterns of a rule, as (dotted place, pattern)."""
+    if isinstance(rule, DiagnosisRule):
+        for name, signature in rule.signatures.items():
+            yield f"signatures.{name}.pattern", signature.pattern
+        return
+    yield "pattern", rule.pattern.replace("{prefix}", "")
+    if rule.yields is not None:
+        for name, pattern in rule.yields.progress.items():
+            yield f"yields.progress.{name}", pattern

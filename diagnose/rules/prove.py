@@ -18,6 +18,7 @@ from diagnose.dataclass import dataclass
 
 # Marks a place where anything may stand; it occurs in no keyword, being a private-use character.
 GAP: Final = "\ue000"
+_MAX_REPEATS: Final = 1000
 _MAX_ALTERNATIVES: Final = 256
 _MAX_REPEAT: Final = 8
 _MAX_CLASS: Final = 6
@@ -234,6 +235,52 @@ def _refused(items: list[Any]) -> Iterator[str]:
             yield from _refused(list(value[2]))
         elif kind == "ATOMIC_GROUP":
             yield from _refused(list(value))
+
+
+def why_not_compiled(pattern: str) -> str | None:
+    """Why the engine does not compile a pattern; None where it does. Ask `too_repetitive` first."""
+    try:
+        if parse(pattern) is None:
+            # What `re` cannot read may repeat how often it likes: only its own word on it is asked for.
+            sre.parse(pattern)
+        regex.compile(pattern, regex.ASCII)
+    except (regex.error, RecursionError, OverflowError, ValueError, sre.error) as error:
+        return str(error)
+    return None
+
+
+def too_repetitive(pattern: str) -> str | None:
+    """Why RE2 refuses the repeats of a pattern; None where it does not, or where `re` cannot read it.
+
+    Engines build a copy for each repeat, so a thousand times a thousand take all memory when they are compiled.
+    """
+    tree = parse(pattern)
+    times = 1 if tree is None else _repeats(list(tree))
+    return (
+        f"RE2 refuses it: a part repeats {times} times in all, of {_MAX_REPEATS}; write fewer"
+        if times > _MAX_REPEATS
+        else None
+    )
+
+
+def _repeats(items: list[Any]) -> int:
+    most = 1
+    for item in items:
+        kind, value = str(item[0]), item[1]
+        if kind == "BRANCH":
+            most = max(most, *(_repeats(list(branch)) for branch in value[1]))
+        elif kind == "SUBPATTERN":
+            most = max(most, _repeats(list(value[3])))
+        elif kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            times = int(value[0]) if value[1] is sre.MAXREPEAT else int(value[1])
+            most = max(most, max(1, times) * _repeats(list(value[2])))
+        elif kind == "ATOMIC_GROUP":
+            most = max(most, _repeats(list(value)))
+        elif kind in ("ASSERT", "ASSERT_NOT"):
+            most = max(most, _repeats(list(value[1])))
+        elif kind == "GROUPREF_EXISTS":
+            most = max(most, *(_repeats(list(branch)) for branch in value[1:] if branch is not None))
+    return most
 
 
 def nodes(pattern: str) -> Iterator[tuple[str, Any]]:

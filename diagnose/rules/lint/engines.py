@@ -10,6 +10,8 @@ from types import ModuleType
 
 import regex
 
+from diagnose.rules.prove import too_repetitive, why_not_compiled
+
 
 @cache
 def re2_module() -> ModuleType | None:
@@ -39,7 +41,4 @@ def re2_refuses(pattern: str) -> str | None:
 @cache
 def compiled(pattern: str) -> regex.Pattern[str] | str:
     """The pattern as the engine compiles it, or why it does not compile."""
-    try:
-        return regex.compile(pattern, regex.ASCII)
-    except (regex.error, RecursionError, OverflowError, ValueError) as error:
-        return str(error)
+    return too_repetitive(pattern) or why_not_compiled(pattern) or regex.compile(pattern, regex.ASCII)

@@ -12,7 +12,7 @@ from diagnose.models.rule import DiagnosisRule
 from diagnose.rules.captures import FIELD, RESERVED
 from diagnose.rules.lint.base import Check, Rule, place, signatures
 from diagnose.rules.lint.engines import compiled, re2_refuses
-from diagnose.rules.prove import unsafe_constructs
+from diagnose.rules.prove import too_repetitive, unsafe_constructs
 
 # What the engine adds to the captures of a rule by itself.
 GIVEN = frozenset({*RESERVED, "absent", "ranks", "exception", "message", "file", "title", "table_action", "pod"})
@@ -35,7 +35,7 @@ class PatternCompiles(Check):
     def validate(self, rule: Rule) -> Iterator[Problem]:
         for where, pattern in patterns(rule):
             found = compiled(pattern)
-            if isinstance(found, str):
+            if isinstance(found, str) and not too_repetitive(pattern):
                 yield self.problem(rule, where, f"does not compile: {found}")
 
 
@@ -46,6 +46,8 @@ class PatternIsSafe(Check):
 
     def validate(self, rule: Rule) -> Iterator[Problem]:
         for where, pattern in patterns(rule):
+            if reason := too_repetitive(pattern):
+                yield self.problem(rule, where, reason)
             if isinstance(compiled(pattern), str):
                 continue
             if found := unsafe_constructs(pattern):
