@@ -159,9 +159,15 @@ class _Run:
         return self._finished()
 
     def _learn_year(self, inputs: Sequence[Input]) -> None:
-        """Take the year from a kernel log or a scheduler's record, which state it, before stamps that leave it out."""
+        """Take the year from whoever states it before stamps that leave it out.
+
+        Kernel logs and scheduler's records are asked first; the job's own logs where one of them would be read before.
+        """
         timed = [item for item in inputs if item.source.kind in ("kernel", "scheduler") and item.window is not None]
-        for item in timed[:_YEAR_SOURCES] if len(timed) < len(inputs) else ():
+        if len(timed) == len(inputs):
+            return
+        others = [item for item in inputs if item not in timed and item.window is not None]
+        for item in (*timed[:_YEAR_SOURCES], *(others[:_YEAR_SOURCES] if inputs[0] in timed else ())):
             try:
                 self.calendar.learn(next(iter(item.blocks()), b"")[:_YEAR_BYTES])
             except SourceError:

@@ -165,3 +165,18 @@ def test_many_sources_take_little_memory(tmp_path: Path, rule_set: RuleSet) -> N
     before = resident()
     pipeline.diagnose(pipeline.Request([str(tmp_path)]), pipeline.Services(rule_set))
     assert resident() - before < 40_000_000
+
+
+def test_a_clock_that_is_off_is_told_by_a_log_whose_stamps_are_as_wrong(tmp_path, rule_set):
+    """The system's log is read first and does not state the year; its line lies half an hour after the job's last."""
+    (tmp_path / "a-syslog.txt").write_text(
+        "Jan 23 03:39:58 gx-07 chronyd[1120]: Can't synchronise: no selectable sources\n"
+        "Jan 23 04:12:31 gx-07 chronyd[1120]: System clock wrong by 1211.448120 seconds\n"
+    )
+    (tmp_path / "train.log").write_text(
+        "2024-01-23 03:40:12 INFO loading s3://corpus/train\n"
+        "botocore.exceptions.ClientError: An error occurred (RequestTimeTooSkewed) when calling the GetObject operation\n"
+    )
+    report = run(str(tmp_path), ["train.log", "a-syslog.txt"], rule_set)
+    assert report.error_type == "ClockSkewError"
+    assert [culprit.id for culprit in report.culprits] == ["gx-07"]

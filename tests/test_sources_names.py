@@ -19,6 +19,11 @@ ROWS = [
     ("out/pl-818820-12.log", {"rank": None, "task": 12}),
     ("818820-gx-043-12.log", {"task": 12, "host_guesses": ("gx-043",)}),
     ("moe-818820-gx-043.out", {"task": None, "host_guesses": ("gx-043",)}),
+    # what a host was asked with
+    ("tr-h100-413-nvidia-smi-q.txt", {"host": "tr-h100-413", "rank": None}),
+    ("nvidia-smi-gx-01.txt", {"host": "gx-01", "rank": None}),
+    ("gx043_ibstat.log", {"host": "gx043"}),
+    ("nvidia-smi.txt", {"host": None, "host_guesses": ()}),
     # rank in words
     ("rank_37.log", {"rank": 37}),
     ("rank37.err", {"rank": 37, "stream": "stderr"}),

@@ -107,8 +107,10 @@ _PLACE_STEP = Lazy(
 _COUNTED = Lazy(r"\bcheckpoint at (\d{1,12}) (epoch|iter)(?:ation)?s\b", _ANY)
 # Programs that say when they begin to save and train on when the save is done: HF's Trainer, MMEngine.
 _BLOCKING = Lazy(r"\W*Saving (?:model checkpoint to \S|checkpoint at \d{1,12} (?:epoch|iter(?:ation)?)s\W*\Z)")
-# One file of the directory that is HF's checkpoint: the optimizer's and the generators' states are still to come.
-_OF_DIRECTORY = Lazy(r"(?P<directory>(?:\S*/)?checkpoint-\d{1,12})/[^/\s]{1,200}\.(?:safetensors|bin|json|pt|pth)\Z")
+# One file of the directory that is HF's or DeepSpeed's checkpoint: the states of others are still to come.
+_OF_DIRECTORY = Lazy(
+    r"(?P<directory>(?:\S*/)?(?:checkpoint-|global_step)\d{1,12})/[^/\s]{1,200}\.(?:safetensors|bin|json|pt|pth)\Z"
+)
 # torchtitan's `(or staging if async is enabled)` denies nothing.
 _ASIDE = Lazy(r"\((?:or )?staging [^)]{1,60}\)")
 _PATH_STEP = Lazy(

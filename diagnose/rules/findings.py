@@ -19,6 +19,7 @@ from diagnose.rules.aggregate import BY_UNIT, OF_ONE_LINE, Group
 from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft
 
+_SKEW = 3600.0  # seconds by which a wrong clock may be off and still be about this job
 BEFORE_JOB = 600.0  # seconds: a fault a little before the first line of a job may still be its cause
 BEFORE_UNDATED = 3600.0  # and where steps were made before the first time, as long as an operation may wait
 AFTER_JOB = 600.0  # and hosts' clocks may differ by minutes
@@ -109,7 +110,14 @@ def _attempt(
         return first
     if source.kind == "scheduler":  # its record is about this job, whenever it was written
         return last
+    if group.sighting.error_type == "ClockSkewError" and _near_skewed(group.first, spans):
+        return last  # the stamps of a wrong clock are as wrong
     return None if not _between(group.first, spans) else _next_attempt(group.first, spans)
+
+
+def _near_skewed(time: float, spans: Mapping[int, tuple[float | None, float | None]]) -> bool:
+    started, ended = spans[max(spans)]
+    return started is not None and started - _SKEW <= time <= (ended or started) + _SKEW
 
 
 def _between(time: float, spans: Mapping[int, tuple[float | None, float | None]]) -> bool:

@@ -452,9 +452,18 @@ class _Builder:
     def _read_next(self, evidence: Sequence[Evidence]) -> str:
         named = next((item for item in evidence if item.rank is not None or item.host), None)
         if named is None:
-            return "Read the standard error of the process that ended first, and the scheduler's record of the job."
+            process = self._ended_first() or "the process that ended first"
+            return f"Read the standard error of {process}, and the scheduler's record of the job."
         who = f"rank {named.rank}" if named.rank is not None else f"host {named.host}"
         return f"Read the log of {who}, which ended first ({named.source}:{named.line})."
+
+    def _ended_first(self) -> str | None:
+        """The task that a launcher saw end badly, by its own number, which need not be a rank."""
+        told = next((f.captures for f in self._last.findings if "task" in f.captures and "node" in f.captures), None)
+        if told is None:
+            return None
+        task = str(told["task"])
+        return f"task{'' if task.isdigit() else 's'} {task} on {told['node']}, which ended first"
 
     def _what_decides(self) -> str:
         progress = self._last.progress

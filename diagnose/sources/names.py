@@ -70,6 +70,8 @@ def _name(
     return _Name(pattern, (words,) if isinstance(words, str) else words, kind, guess)
 
 
+# What people ask a host with, and keep under its name.
+_TOOLS = ("nvidia-smi", "nvidia_smi", "nvidiasmi", "dcgmi", "ibstat", "ibstatus", "lspci", "ethtool")
 _DIGITS = tuple("0123456789")
 _KERNEL_WORDS = ("kernel", "kern", "dmesg", "kmsg")
 _SYSTEM_WORDS = ("console", "messages", "syslog", "journal", "sol", "serial")
@@ -146,6 +148,9 @@ FILE_NAMES: tuple[_Name, ...] = (
     _name(_DIGITS, rf"{_BEFORE}(?:task|proc|process)[._-]?(?P<task>{_NUMBER})"),
     _name(_DIGITS, r"(?:stdout|stderr|out|err|log)[._-](?P<task>[0-9]{1,5})"),
     _name(_DIGITS, r"(?P<task>[0-9]{1,5})"),
+    # What a host was asked with, and its name.
+    _name(_TOOLS, rf"(?P<asked>{_HOST})[._-](?:{'|'.join(_TOOLS)})(?:[._-][a-z0-9]{{1,12}}){{0,2}}"),
+    _name(_TOOLS, rf"(?:{'|'.join(_TOOLS)})(?:[._-][a-z]{{1,12}}){{0,2}}[._-](?P<asked>{_HOST})"),
     # A host alone, or after or before what it runs.
     _name(_DIGITS, rf"{_HOST}{_DOMAIN}"),
     _name(_DIGITS, rf"(?:stdout|stderr|out|err|log|train|job)[._-]{_HOST}"),
@@ -277,6 +282,8 @@ def _with(facts: NameFacts, match: re.Match[str], likely: Callable[[str], bool] 
     groups = {key: value for key, value in match.groupdict().items() if value is not None}
     if "pod" in groups and facts.host is None:
         facts = replace(facts, host=groups["pod"])
+    if "asked" in groups and likely(groups["asked"]) and facts.host is None:
+        facts = replace(facts, host=groups["asked"])
     if "host" in groups and likely(groups["host"]):
         facts = replace(facts, host_guesses=(*facts.host_guesses, groups["host"]))
     if "rank" in groups and facts.rank is None and not _of_a_range(match, "rank"):
