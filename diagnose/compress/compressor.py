@@ -26,14 +26,16 @@ from diagnose.settings import Limits
 class _Verdict:
     """What is known of a template that is not simply dropped. Always true, and equal to itself alone, see `_NOVEL`.
 
-    Where one rule decides alone, outside records, only these are needed: of a progress rule its `writers`, of one that
-    collapses those that are `full`; and where its lines hold their writer's `name` and their `step`.
+    Lines that no rule and no keyword speak of are `kept`. Where one rule decides alone, outside records, no more is
+    needed than: of a progress rule its `writers`, of one that collapses those that are `full`; and where its lines hold
+    their writer's `name` and their `step`.
     """
 
-    __slots__ = ("full", "guard", "maybe", "name", "opener", "step", "sure", "writers")
+    __slots__ = ("full", "guard", "kept", "maybe", "name", "opener", "step", "sure", "writers")
 
     def __init__(self, sure: Hit | None, maybe: tuple[Hit, ...], guard: Answer, opener: Answer) -> None:
         self.sure, self.maybe, self.guard, self.opener = sure, maybe, guard, opener
+        self.kept = sure is None and not maybe and guard is Answer.NO and opener is Answer.NO
         self.writers: Writers | None = None
         self.full: AbstractSet[bytes] | None = None
         self.name = slice(*sure.writer) if sure is not None else slice(0)
@@ -42,7 +44,7 @@ class _Verdict:
 
 # The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
 # does not know must not be passed over.
-_NOVEL: Final = _Verdict(None, (), Answer.NO, Answer.NO)
+_NOVEL: Final = _Verdict(None, (), Answer.MAYBE, Answer.NO)
 _Cache = dict[bytes, _Verdict | None]
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
@@ -161,6 +163,9 @@ class Compressor:
                         continue
             elif verdict.full is not None and raw[verdict.name] in verdict.full:
                 self._collapsed += 1
+                continue
+            if verdict.kept:
+                self._out.append(KeptLine(number, raw))
                 continue
             self._line(number, raw, self._verdict(templates[number - run.first]) if verdict is _NOVEL else verdict)
             if self._hold:

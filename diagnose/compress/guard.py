@@ -32,8 +32,8 @@ class Guard:
         masked = sorted({template(literal) for literal in literals if has_digits(literal)})
         self.longest = max(map(len, literals), default=0)
         self._literals = literals
-        self._plain = BytesAhoCorasick(plain)
-        self._masked = BytesAhoCorasick(masked)
+        self._sure = len(plain)  # so many of the searched ones hold no digit
+        self._searched = BytesAhoCorasick(plain + masked)
 
     @cached_property
     def _exact(self) -> BytesAhoCorasick:
@@ -46,9 +46,10 @@ class Guard:
 
     def judge(self, line_template: bytes) -> Answer:
         """Answer for all lines of a template; a keyword with digits gives but a maybe."""
-        if self._plain.find_matches_as_indexes(line_template):
-            return Answer.SURE
-        return Answer.MAYBE if self._masked.find_matches_as_indexes(line_template) else Answer.NO
+        found = self._searched.find_matches_as_indexes(line_template, overlapping=True)
+        if not found:
+            return Answer.NO
+        return Answer.SURE if min(found)[0] < self._sure else Answer.MAYBE
 
     def find(self, text: bytes) -> list[tuple[int, int]]:
         """All places (start, end) of keywords in raw text, overlapping ones too, by start."""
