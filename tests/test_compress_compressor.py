@@ -18,6 +18,7 @@ from diagnose.compress import (
     PassThrough,
     expand,
     is_bar,
+    sampling,
 )
 from diagnose.compress.filters import ROUTINE_BYTES
 from diagnose.compress.prefix import writer_span
@@ -127,7 +128,7 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
             last, seen, gone = state[key]
             fell = step < last
             state[key] = [step, seen + 1, gone]
-            if not (fell or must or seen + 1 >= max(PROGRESS_EVERY, gone // 16)):
+            if not (fell or must or seen + 1 >= max(PROGRESS_EVERY, gone // sampling._PART)):
                 held[key] = line
                 return
             earlier = held.pop(key, None)

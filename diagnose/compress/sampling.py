@@ -15,7 +15,7 @@ from diagnose.compress.filters import Hit
 from diagnose.models import KeptLine
 
 PROGRESS_EVERY: Final = 50
-_PART: Final = 16  # of what a writer has shown since its first line or a reset: so much may go by
+_PART: Final = 4  # of what a writer has shown since its first line or a reset: so much may go by
 WRITERS: Final = 8_192
 # A longer progress line passes on at once: one for each of many writers may be held back.
 _HELD_BYTES: Final = 4096
