@@ -72,6 +72,8 @@ _HOST: Final = Lazy(
 )
 # Who wrote a line stands near its start; a longer look would find names that the text speaks of.
 _WRITER_BYTES = 160
+# So many lines cost what it takes to compile a pattern with its prefix.
+_TRIES = 32
 
 
 def expand(pattern: str) -> bytes:
@@ -92,14 +94,24 @@ class LinePattern:
         self._prefixed = prefixed
         self._own = Lazy(own)
         self._whole = Lazy(PREFIX + b"(?:" + own + b")")
+        self._tries = 0
 
     def matches(self, line: bytes) -> bool:
         """Whether the pattern matches the line from end to end."""
         found = _PREFIXES.match(line) if self._prefixed else None
         if self._own.fullmatch(line, found.end() if found else 0) is not None:
             return True
-        # What could be a prefix may belong to the line's own words: only the whole pattern tries that.
-        return found is not None and found.end() > 0 and self._whole.fullmatch(line) is not None
+        if found is None or found.end() == 0:
+            return False
+        # What could be a prefix may belong to the line's own words: then the pattern begins elsewhere. That is asked of
+        # every place the first few times, which spares most rules of a small log the compilation of a long pattern.
+        self._tries += 1
+        if self._tries > _TRIES:
+            return self._whole.fullmatch(line) is not None
+        return any(
+            self._own.fullmatch(line, start) is not None and _PREFIXES.fullmatch(line, 0, start) is not None
+            for start in range(len(line))
+        )
 
 
 def writer_span(line: bytes, per: Literal["rank", "host", "job"]) -> Span:

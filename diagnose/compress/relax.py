@@ -7,12 +7,13 @@ asks for particular digits a relaxed one, which matches every template of a line
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 _DIGITS = b"0123456789"
 _MASK: Final = bytes.maketrans(_DIGITS, b"0" * 10)
 _TOKEN: Final = re.compile(
-    rb"\\x[0-9A-Fa-f]{2}|\\.|\{\d+(?:,\d*)?\}|\(\?P<\w+>|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL
+    rb"\\x[0-9A-Fa-f]{2}|\\.|\{\d+(?:,\d*)?\}|\(\?P<\w+>|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[({\d]+|.", re.DOTALL
 )
 _CLASS_RANGE: Final = re.compile(rb"(\\x[0-9A-Fa-f]{2}|\\.|[^\\])(?:-(\\x[0-9A-Fa-f]{2}|\\.|[^\\]))?", re.DOTALL)
 
@@ -50,6 +51,7 @@ def relax(pattern: bytes) -> tuple[bytes, bool]:
     return b"".join(parts), changed
 
 
+@cache  # the classes of patterns are few, and each has to be compiled to be asked
 def _relax_class(token: bytes) -> bytes:
     """Relax `[...]`: a class with some of the digits gets all, a negated one that excludes some excludes none."""
     held = frozenset(digit for digit in _DIGITS if re.fullmatch(token, bytes([digit])))
