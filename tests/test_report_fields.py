@@ -302,7 +302,7 @@ def test_the_time_limit_holds_inside_a_source(job: Path) -> None:
 
 def test_a_source_in_the_middle_of_which_the_time_ends_is_truncated(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(100_000))
-    monkeypatch.setattr("diagnose.pipeline.time.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("diagnose.clock.time.monotonic", lambda: float(next(seconds)))
     report = report_on({"job.log": routine(2000) + KEY_ERROR}, Settings(limits=Limits(seconds=20, block_bytes=4096)))
     (source,) = report.coverage.sources
     assert source.truncated

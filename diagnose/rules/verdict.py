@@ -372,11 +372,7 @@ class _Builder:
             ):
                 kinds |= finding.sources
         # The same failure again is a second witness only where it is the same line or the same unit.
-        again = any(
-            f.error_type == root.error_type
-            and (f.place == root.place if root.traceback else bool(f.gpus & root.gpus or f.hosts & root.hosts))
-            for f in self._earlier
-        )
+        again = any(_again(f, root) for f in self._earlier)
         sure: Sureness = "confirmed" if len(kinds) > 1 or again else "likely"
         if root.captures.get("assumed"):
             return "likely" if sure == "confirmed" else "possible"
@@ -388,7 +384,7 @@ class _Builder:
         explained = [
             f for f in self._last.findings if f.evidence and root.id in self._last.graph.explained.get(f.id, ())
         ]
-        again = [f.evidence[0] for f in self._earlier if f.error_type == root.error_type and f.evidence]
+        again = [f.evidence[0] for f in self._earlier if f.evidence and _again(f, root)]
         witnesses = [f for f in same if f.evidence and f.sources - {"kernel", "scheduler"}]
         witnesses += [f for f in explained if f.family == "cuda"]
         own = [(item.source, item.line) for item in root.evidence]
@@ -473,3 +469,12 @@ class _Builder:
             at = f" at step {progress.last_step}" if progress.last_step is not None else ""
             return f"The log ends{at} with the job at work: its state now, or the end of the log, would decide."
         return "The exit status of the job or the scheduler's record would decide."
+
+
+def _again(earlier: Finding, root: Finding) -> bool:
+    """Whether an earlier attempt's root is the same failure: the same line of code, or the same unit."""
+    if earlier.error_type != root.error_type:
+        return False
+    return (
+        earlier.place == root.place if root.traceback else bool(earlier.gpus & root.gpus or earlier.hosts & root.hosts)
+    )
