@@ -13,7 +13,7 @@ from functools import cache
 from itertools import compress, repeat
 from typing import Final
 
-from diagnose.compress.filters import ROUTINE_BYTES, Filters, Hit
+from diagnose.compress.filters import NOTHING, ROUTINE_BYTES, Filters, Hit
 from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
@@ -45,6 +45,7 @@ class _Verdict:
 # The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
 # does not know must not be passed over.
 _NOVEL: Final = _Verdict(None, (), Answer.MAYBE, Answer.NO)
+_KEPT: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all templates that nothing speaks of
 _Cache = dict[bytes, _Verdict | None]
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
@@ -284,15 +285,18 @@ class Compressor:
         guard = self._guard.judge(line_template)
         opener = self._openers.judge(line_template)
         verdict: _Verdict | None
-        verdict = _Verdict(judged.sure, judged.maybe, guard, opener)
-        if judged.sure is not None and not judged.maybe and guard is Answer.NO and opener is Answer.NO:
-            rule = judged.sure.rule
-            if rule.progress:
-                verdict.writers = self._progress.writers(rule.id)
-            elif rule.action == "drop":
-                verdict = None
-            else:
-                verdict.full = self._quota.full(rule.id)
+        if judged is NOTHING and not guard and not opener:
+            verdict = _KEPT
+        else:
+            verdict = _Verdict(judged.sure, judged.maybe, guard, opener)
+            if judged.sure is not None and not judged.maybe and not guard and not opener:
+                rule = judged.sure.rule
+                if rule.progress:
+                    verdict.writers = self._progress.writers(rule.id)
+                elif rule.action == "drop":
+                    verdict = None
+                else:
+                    verdict.full = self._quota.full(rule.id)
         self._remember(line_template, verdict)
         return verdict
 

@@ -97,6 +97,9 @@ class Judgement:
     maybe: tuple[Hit, ...]
 
 
+NOTHING: Final = Judgement(None, ())
+
+
 class Filters:
     """All filter rules of a run. Where several match, the one with the longest keyword decides, then the first id."""
 
@@ -114,7 +117,7 @@ class Filters:
     def judge(self, line_template: bytes, kind: SourceKind) -> Judgement:
         """Find the rules that speak for lines of the template in a source of that kind."""
         if len(line_template) > ROUTINE_BYTES:
-            return Judgement(None, ())
+            return NOTHING
         candidates: dict[int, bool] = {}
         for keyword, _, _ in self._keywords.find_matches_as_indexes(line_template, overlapping=True):
             for index, sure in self._owners[keyword]:
@@ -128,4 +131,4 @@ class Filters:
             if candidates[index] and rule.exact:
                 return Judgement(hit, tuple(maybe))
             maybe.append(hit)
-        return Judgement(None, tuple(maybe))
+        return Judgement(None, tuple(maybe)) if maybe else NOTHING
