@@ -199,6 +199,14 @@ def test_noise_of_a_healthy_log(call: Call) -> None:
     assert "lines" in done.err
 
 
+def test_noise_waits_for_no_pipe(call: Call, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "a pipe or device, no log" in call("rules", "noise", str(tmp_path / "pipe")).err
+    assert "a pipe or device, no log" in call("rules", "noise", "/dev/zero").err
+    (tmp_path / "quiet.log").write_text("loading\n")
+    assert call("rules", "noise", str(tmp_path)).code == 0
+
+
 def test_noise_names_what_is_found(call: Call, site: Path, tmp_path: Path) -> None:
     log = tmp_path / "healthy.log"
     log.write_text("step 1\nfabric lamp is red on spine7\n")

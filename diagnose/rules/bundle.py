@@ -117,7 +117,7 @@ def _models_file() -> str:
 def _readers() -> list[str]:
     """What reads and judges rules: a bundle that older checks let through is stale."""
     folder = os.path.dirname(os.path.abspath(__file__))
-    return [os.path.join(folder, f"{name}.py") for name in ("load", "decode", "tree", "consistency", "policy")]
+    return [os.path.join(folder, f"{name}.py") for name in ("load", "decode", "tree", "consistency", "prove", "policy")]
 
 
 def _listing(root: str) -> list[tuple[str, int, int]]:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import gzip
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Final
 
-from diagnose.errors import Problem
+from diagnose.errors import Problem, UsageError
 from diagnose.models.report import Report
 from diagnose.models.rule import DiagnosisRule, FilterRule, RuleSet
 from diagnose.rules.decode import line_numbers
 from diagnose.rules.lint.runner import ExampleRuns
 from diagnose.rules.tree import shown
+from diagnose.settings import Limits
 
 Rule = DiagnosisRule | FilterRule
 
@@ -98,8 +100,11 @@ class Context:
 
     @cached_property
     def healthy_lines(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The healthy logs as (name, lines)."""
-        return tuple((shown(path), tuple(read_log(path).split("\n"))) for path in self.healthy)
+        """The healthy logs as (name, lines), each line as long as the engine reads one."""
+        longest = Limits().line_bytes
+        return tuple(
+            (shown(path), tuple(line[:longest] for line in read_log(path).split("\n"))) for path in self.healthy
+        )
 
 
 class Check:
@@ -124,8 +129,14 @@ class Check:
 
 
 def read_log(path: str) -> str:
-    """The text of a log, plain or gzip, up to a bound; what is no UTF-8 is replaced."""
-    with open(path, "rb") as raw:
+    """The text of a log, plain or gzip, up to a bound; what is no UTF-8 is replaced.
+
+    Raises `UsageError` for pipes and devices, which would be waited for or never end.
+    """
+    # Should it be a pipe, opening it must not wait for a writer.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as raw:
+        if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
+            raise UsageError(f"{shown(path)}: a pipe or device, no log; save what it gives to a file and name that")
         head = raw.read(2)
         raw.seek(0)
         if head == b"\x1f\x8b":
@@ -142,7 +153,10 @@ def log_files(root: str) -> tuple[str, ...]:
     for folder, folders, names in os.walk(root):
         folders.sort()
         found += [
-            os.path.join(folder, name) for name in sorted(names) if not name.endswith((".yml", ".yaml", ".md", ".json"))
+            path
+            for name in sorted(names)
+            if not name.endswith((".yml", ".yaml", ".md", ".json"))
+            and os.path.isfile(path := os.path.join(folder, name))
         ]
     return tuple(found)
 
