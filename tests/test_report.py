@@ -223,9 +223,22 @@ def test_verbose_keeps_the_whole_text() -> None:
 
 
 def test_markdown_escapes_what_would_be_markup() -> None:
-    written = render(everything("*a* _b_ [c](http://d) <img> #e |f| `g` ~h~ \\i"), "markdown")
+    written = render(everything("*a* _b_ [c](d) <img> #e |f| `g` ~h~ \\i"), "markdown")
     prose = [line for line in written.splitlines() if line.startswith("- **Cause")]
-    assert prose == ["- **Cause:** \\*a\\* \\_b\\_ \\[c\\](http://d) \\<img\\> \\#e \\|f\\| \\`g\\` \\~h\\~ \\\\i"]
+    assert prose == ["- **Cause:** \\*a\\* \\_b\\_ \\[c\\](d) \\<img\\> \\#e \\|f\\| \\`g\\` \\~h\\~ \\\\i"]
+
+
+@pytest.mark.parametrize("word", ["http://evil.example/a", "www.evil.example", "@all", "see:user@host.org", "a/b#12"])
+def test_markdown_links_and_calls_nobody(word: str) -> None:
+    report = replace(everything("here"), root_cause=RootCause(f"look {word} here", (Evidence("job.log", 1, "x"),)))
+    assert f"- **Cause:** look `{word}` here" in render(report, "markdown").splitlines()
+
+
+def test_markdown_text_opens_no_list() -> None:
+    report = replace(everything("here"), root_cause=RootCause("x", (), ("1. first", "- second")))
+    written = render(report, "markdown")
+    assert "1\\. first" in written
+    assert "  - \\- second" in written
 
 
 @pytest.mark.parametrize("text", ["a`b", "``", "`", "a ``` b", "`start", "end`"])

@@ -6,10 +6,15 @@ In: a `Report`. Out: Markdown.
 from __future__ import annotations
 
 from diagnose.models import Report
+from diagnose.patterns import Lazy
 from diagnose.report.screen import headline, screen
 from diagnose.report.text import printable
 
-_SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_{}[]<>#|~"})
+_SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_{}[]<>#|~$"})
+# Words of which forges and chats make links, or call people: they do so after escapes are gone, but not in code spans.
+_CALLING = Lazy(r"://|@\w|#\d|\b[Ww][Ww][Ww]\.|\bGH-\d|\b(?i:mailto|xmpp):")
+_WORDS = Lazy(r"(\s+)")
+_LIST_MARK = Lazy(r"\A(\s*)(\d{0,9})([-+=.)])")
 
 
 def as_markdown(report: Report, *, verbose: bool = False) -> str:
@@ -29,7 +34,10 @@ def as_markdown(report: Report, *, verbose: bool = False) -> str:
 
 
 def _escaped(text: str) -> str:
-    return printable(text).translate(_SPECIAL)
+    """Text that shows as itself: no markup, no link, nobody called."""
+    words = _WORDS.split(printable(text))
+    shown = "".join(_code(word) if _CALLING.search(word) else word.translate(_SPECIAL) for word in words)
+    return _LIST_MARK.sub(r"\1\2\\\3", shown)
 
 
 def _code(text: str) -> str:
