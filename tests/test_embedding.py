@@ -17,7 +17,7 @@ MEGABYTES = 5
 FIRST_STEP = 800_000  # beyond the incidents' own: a step that falls would begin another attempt
 PLACES = {"begin": 0.0, "early": 0.2, "middle": 0.5, "late": 0.9, "end": 1.0}
 LINE = (
-    " [2026-05-04 03:{minute:02}:{second:02}] iteration {step:8}/  900000 | consumed samples: {samples:12} | elapsed time"
+    " [2015-05-04 03:{minute:02}:{second:02}] iteration {step:8}/  900000 | consumed samples: {samples:12} | elapsed time"
     " per iteration (ms): 912.4 | learning rate: 1.2E-04 | global batch size:   512 | lm loss: 2.31E+00 | loss scale: 1.0"
     " | grad norm: 0.412 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
 )
@@ -72,6 +72,10 @@ def _seen(report: Report, before: int) -> Iterator[tuple[object, ...]]:
         yield finding.rule, finding.error_type, finding.count, finding.ranks, first.line and first.line - before
 
 
+def _but_ranks(entries: set[tuple[object, ...]]) -> set[tuple[object, ...]]:
+    return {(*entry[:3], entry[4]) for entry in entries}
+
+
 @pytest.mark.parametrize("number", range(len(SINGLE)), ids=[incident.name for incident in SINGLE])
 def test_found_wherever_it_stands(number: int, routine: list[str], rule_set: RuleSet, tmp_path: Path) -> None:
     incident = SINGLE[number]
@@ -81,7 +85,9 @@ def test_found_wherever_it_stands(number: int, routine: list[str], rule_set: Rul
     before = embedded(incident, place, routine, tmp_path)
     large = run(str(tmp_path), incident.expected["inputs"], rule_set)
     assert large.stats.bytes > MEGABYTES << 20
-    assert seen(large, before) == seen(alone), place
+    assert _but_ranks(seen(large, before)) == _but_ranks(seen(alone)), place
+    # A label that is too short-lived to be taken for a rank may be known for one among thousands of lines.
+    assert {entry for entry in seen(alone) if entry[3]} <= seen(large, before), place
     if place == "end":
         assert (large.status, large.error_type, large.attribution) == (
             alone.status,

@@ -384,7 +384,9 @@ def attempt_literals() -> tuple[str, ...]:
     """Literals of attempt boundaries, for the guard."""
     return (
         "will restart worker group", "Rendezvous complete", "Rendezvous'ing", "restart_count=", "RESTART_COUNT",
-        "JOB REQUEUE", "requeueing", "scontrol requeue", "srun: job ", "+ torchrun", "+ srun ", "+ deepspeed",
+        *(f"{mark} {what}" for mark in "=#*" for what in ("run", "job", "attempt", "try", "trial", "experiment")),
+        "= requeue", "= restart", "JOB REQUEUE", "requeueing", "scontrol requeue", "srun: job ", "+ torchrun",
+        "+ srun ", "+ deepspeed",
         "+ accelerate", "+ mpirun", "[attempt ", "(attempt ", " attempt ", "Attempt ", "### try", "Restarting ",
         "restarting ", "relaunching", "FailureDecision",
 )  # fmt: skip
