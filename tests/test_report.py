@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +218,20 @@ def test_verbose_keeps_the_whole_text() -> None:
     report = replace(everything("here"), root_cause=RootCause(text, ()))
     assert "word399" not in render(report, "text")
     assert "word399" in render(report, "text", verbose=True)
+
+
+@pytest.mark.parametrize("text", ["错误：设备丢失" * 40, "x" * 5000, "项目/训练/" * 30, "\u3000"])
+def test_rows_fit_whatever_the_characters(text: str) -> None:
+    for width in (60, 100):
+        lines = render(everything(text), "text", width=width).splitlines()
+        wide = [sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) for line in lines]
+        assert max(wide) <= width + 40  # a place keeps its end
+
+
+def test_a_long_name_does_not_run_over_the_first_line() -> None:
+    report = everything("x")
+    named = replace(report, culprits=(replace(report.culprits[0], kind="host", id="y" * 3000),))
+    assert len(render(named, "text").split("\n", 1)[0]) <= 100
 
 
 # Markdown

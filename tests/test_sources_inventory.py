@@ -82,3 +82,11 @@ def test_missing_folder_and_large(tmp_path):
     (tmp_path / "i").write_text("rank\n" * 100)
     with pytest.raises(UsageError, match="larger than 10 bytes"):
         load_inventory(str(tmp_path / "i"), Limits(structured_bytes=10))
+
+
+@pytest.mark.parametrize("text", ["- rank: 0x{0}\n  host: a\n", "- 0x{0}\n"])
+def test_integers_of_thousands_of_digits_are_refused(tmp_path, text):
+    path = tmp_path / "units.yaml"
+    path.write_text(text.format("f" * 5000))
+    with pytest.raises(UsageError, match="a number is not usable"):
+        load_inventory(str(path))

@@ -26,6 +26,8 @@ _YAML_START = Lazy(r"(?:---\s{0,8}\Z|---\s|%YAML|apiVersion:|kind:|items:|- apiV
 _ALIAS = Lazy(r"(?:^|[\s:,\[{-])[&*][A-Za-z0-9_]")
 _STACKED = Lazy(r"\s{0,400}(?:[-?] {1,8}){12}")
 _LISTS = Lazy(r'"(?:items|jobs|nodes)"\s{0,64}:\s{0,64}\[')
+# Composed YAML takes eighty times its size in memory, and seconds for each MB: so much less of it than of JSON.
+_YAML_COSTS = 8
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 Json = dict[str, Any]
@@ -57,7 +59,8 @@ class DocumentReader:
                 return [*self._release(), line]
         self._held.append(line)
         self._size += len(line.text) + 1
-        return self._release() if self._size > self._limit else []
+        limit = self._limit // _YAML_COSTS if self._form == "yaml" else self._limit
+        return self._release() if self._size > limit else []
 
     def finish(self) -> tuple[list[Line], list[Record]]:
         """Lines given back because they are no document that we know, or the records of the document."""

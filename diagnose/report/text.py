@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import textwrap
 
+from diagnose.dataclass import replace
 from diagnose.models import Finding, Report
 from diagnose.patterns import Lazy
-from diagnose.report.screen import Row, headline, screen
+from diagnose.report.screen import Headline, Row, headline, screen
 
 _LABEL = 9
 _STYLES = {"FAILED": "\x1b[1;31m", "NO FAILURE": "\x1b[1;32m", "INCONCLUSIVE": "\x1b[1;33m"}
 _DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _DIRECTORIES = Lazy(r"(?<![\w.:/])/(?:[^/\s:'\"]{1,100}/){2,32}")
+_LONGEST_LINE = 2000  # characters of a line of explanation: names come from logs
+_SECOND = "\ue000"  # the second column of a wide character; `printable` lets none of these through
 _LONGEST_ROW = 3  # lines that one row may take unless all is asked for
 
 
@@ -23,17 +26,41 @@ def as_text(
 ) -> str:
     """The report as text, ending in a newline."""
     width = max(60, width)
-    head = headline(report)
+    head = _within(headline(report), width)
     status = f"{_STYLES[head.status]}{head.status}{_RESET}" if colour else head.status
     first = "  ".join([status, *(printable(part) for part in head.parts)])
     rule = f"    {_dim('rule ' + head.rule, colour=colour)}" if head.rule else ""
-    length = len("  ".join([head.status, *head.parts])) + len(f"    rule {head.rule}")
+    length = _columns("  ".join([head.status, *head.parts])) + len(f"    rule {head.rule}")
     lines = [first + rule if length <= width else first]
     for row in screen(report, verbose=verbose):
         lines.extend(_laid_out(row, width, colour=colour, whole=verbose))
     if explain:
         lines.extend(["", *_explained(report, width)])
     return "\n".join(lines) + "\n"
+
+
+def _within(head: Headline, width: int) -> Headline:
+    """The headline with its last part, which may be any name of a log, cut to what the others leave."""
+    *others, last = (printable(part) for part in head.parts)
+    room = max(20, width - _columns("  ".join([head.status, *others])) - 2)
+    return replace(head, parts=(*others, _narrow(_fitted(_widened(last), room))))
+
+
+def _widened(text: str) -> str:
+    """Text with a mark behind each character that takes two columns, so that its length is its width."""
+    if text.isascii():
+        return text
+    from unicodedata import east_asian_width
+
+    return "".join(char + _SECOND if east_asian_width(char) in "WF" else char for char in text)
+
+
+def _narrow(text: str) -> str:
+    return text.replace(_SECOND, "")
+
+
+def _columns(text: str) -> int:
+    return len(_widened(text))
 
 
 def printable(text: str) -> str:
@@ -47,7 +74,8 @@ def _dim(text: str, *, colour: bool) -> str:
 
 
 def _laid_out(row: Row, width: int, *, colour: bool, whole: bool) -> list[str]:
-    text, where, lead = printable(row.text), _shortened(printable(row.where), width // 3), printable(row.lead)
+    text, lead = _widened(printable(row.text)), _widened(printable(row.lead))
+    where = _shortened(_widened(printable(row.where)), width // 3)
     label = f"{row.label:<{_LABEL}}"
     if colour and row.label:
         label = f"{_BOLD}{label}{_RESET}"
@@ -55,11 +83,11 @@ def _laid_out(row: Row, width: int, *, colour: bool, whole: bool) -> list[str]:
     if where:
         shown = lead + (text if whole else _fitted(text, max(20, room - len(lead) - len(where) - 2)))
         gap = " " * max(2, room - len(shown) - len(where))
-        return [f"{label}{shown}{gap}{_dim(where, colour=colour)}"]
+        return [_narrow(f"{label}{shown}{gap}{_dim(where, colour=colour)}")]
     wrapped = textwrap.wrap(text, room, break_long_words=True, break_on_hyphens=False) or [""]
     if len(wrapped) > _LONGEST_ROW and not whole:
         wrapped = [*wrapped[: _LONGEST_ROW - 1], wrapped[_LONGEST_ROW - 1][: room - 4] + " ..."]
-    return [f"{label}{wrapped[0]}", *(" " * _LABEL + line for line in wrapped[1:])]
+    return [_narrow(f"{label}{wrapped[0]}"), *(" " * _LABEL + _narrow(line) for line in wrapped[1:])]
 
 
 def _fitted(text: str, room: int) -> str:
@@ -73,7 +101,7 @@ def _shortened(where: str, room: int) -> str:
     """A place that is too long, from the left: the file's own name says most."""
     while len(where) > room and "/" in where.removeprefix(".../"):
         where = ".../" + where.removeprefix(".../").partition("/")[2]
-    return where
+    return where if len(where) <= 2 * room else "..." + where[3 - 2 * room :]
 
 
 def _explained(report: Report, width: int) -> list[str]:
@@ -99,7 +127,7 @@ def _explained(report: Report, width: int) -> list[str]:
         lines.append("Notes")
         lines.extend(f"  {note}" for note in explanation.notes)
     lines.append(f"Policy row {report.recovery.policy or 'none'}; rules {report.decided_by.ruleset or '-'}")
-    return [printable(line) for line in lines]
+    return [printable(line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + " ...") for line in lines]
 
 
 def _finding(finding: Finding) -> str:

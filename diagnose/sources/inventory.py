@@ -160,6 +160,8 @@ def _units(value: object, text: str, name: str) -> tuple[Unit, ...]:
                 raise UsageError(f"{name}: more than {_UNITS} units; give only what this job used")
     except _BadValue as bad:
         raise UsageError(f"{name}{_line_of(text, bad.path)}: {bad.message}; correct the inventory") from bad
+    except ValueError as error:  # YAML reads integers of thousands of digits, which Python does not print
+        raise UsageError(f"{name}: a number is not usable ({error}); correct the inventory") from error
     if not units:
         raise UsageError(f"{name}: lists no units; a row needs one of {', '.join(COLUMNS)}")
     return tuple(units)
