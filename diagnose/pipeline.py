@@ -144,9 +144,11 @@ class _Run:
             self.inventory.learn_source(item.source)
             self.jobs.learn_source(item.source)
         self._learn_year(sources.inputs)
-        # Scheduler records come last: what the job's own logs say tells which of several jobs is meant.
+        # Scheduler records come last: what the job's own logs say tells which of several jobs is meant. So do kernel
+        # logs that nobody can date yet: the job's own may state the year.
         unread: list[str] = []
-        inputs = sorted(sources.inputs, key=lambda item: item.source.kind == "scheduler")
+        late = {"scheduler"} if self.calendar.year is not None else {"scheduler", "kernel"}
+        inputs = sorted(sources.inputs, key=lambda item: item.source.kind in late)
         with Spread(inputs, self._compressor, self._processes()) as spread:
             for index, item in enumerate(inputs):
                 if self._clock.reading_over:
@@ -159,15 +161,9 @@ class _Run:
         return self._finished()
 
     def _learn_year(self, inputs: Sequence[Input]) -> None:
-        """Take the year from whoever states it before stamps that leave it out.
-
-        Kernel logs and scheduler's records are asked first; the job's own logs where one of them would be read before.
-        """
-        timed = [item for item in inputs if item.source.kind in ("kernel", "scheduler") and item.window is not None]
-        if len(timed) == len(inputs):
-            return
-        others = [item for item in inputs if item not in timed and item.window is not None]
-        for item in (*timed[:_YEAR_SOURCES], *(others[:_YEAR_SOURCES] if inputs[0] in timed else ())):
+        """Take the year from a kernel log or a scheduler's record, which state it, before stamps that leave it out."""
+        timed = [item for item in inputs if item.source.kind in ("kernel", "scheduler")]
+        for item in timed[:_YEAR_SOURCES] if len(timed) < len(inputs) else ():
             try:
                 self.calendar.learn(next(iter(item.blocks()), b"")[:_YEAR_BYTES])
             except SourceError:

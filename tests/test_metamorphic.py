@@ -281,8 +281,9 @@ def test_packed_as_one_archive(incident: Incident, rule_set: RuleSet, tmp_path) 
 
 # Other numbers for the same ranks.
 
-_RANK = re.compile(r"((?:\b|(?<!local)_)[Rr]ank(?:[ =_]|\s{0,12}: )?)(\d{1,3})\b(?![.:]\d)")
-_TASK = re.compile(r"^\d{1,3}: ", re.MULTILINE)  # srun's label, which is the rank as well
+_RANK = re.compile(r"((?:\b|(?<!local)_)[Rr]ank(?:[ =_]|\"?\s{0,12}: )?)(\d{1,3})\b(?![.:]\d)")
+# srun's and mpirun's labels, which are the rank as well
+_TASK = re.compile(r"^(?:\d{1,3}: |\[\d{1,5},\d{1,5}\]<)", re.MULTILINE)
 
 
 def ranks_of(incident: Incident) -> int:
@@ -329,6 +330,15 @@ CUT = [incident for incident in ALL if one_log(incident)]
 PARTS = (0.3, 0.6, 0.8, 0.9, 0.97)
 LOST = {
     ("nccl-wrong-interface", 0.3): "one host of several that all report the same is named, and not always the same",
+    **dict.fromkeys(
+        (("disk-full-ds-save", 0.6), ("disk-full-ds-save", 0.8)),
+        "that the disk is full is told last, by another program; until then a write failed",
+    ),
+}
+ALONE = {
+    ("container-init-k8s", "kubectl-describe-worker-1.txt"): (
+        "why the worker never came is told there alone; without it the rendezvous failed"
+    ),
 }
 
 
@@ -383,7 +393,7 @@ def _inside(incident: Incident, word: str) -> str:
     return os.path.join(incident.folder, word)
 
 
-@pytest.mark.parametrize(("incident", "name"), cases(*losses(), known={}))
+@pytest.mark.parametrize(("incident", "name"), cases(*losses(), known=ALONE))
 def test_an_input_taken_away_never_adds_a_blame(incident: Incident, name: str, rule_set: RuleSet, tmp_path) -> None:
     before = report_on(incident, rule_set)
     files = {other: text for other, text in files_of(incident).items() if other != name}
@@ -394,7 +404,7 @@ def test_an_input_taken_away_never_adds_a_blame(incident: Incident, name: str, r
     # nobody: somebody or something ended the job by its means.
     allowed = (before.error_type, None, *incident.expected.get("accept", []))
     blames = (before.attribution, None, "unknown", "scheduler", *incident.expected.get("accept_attribution", []))
-    assert after.error_type in allowed or after.attribution in ("unknown", None)
+    assert after.error_type in allowed or after.attribution in ("unknown", "scheduler", None)
     assert after.attribution in blames
     assert named(after, *_PLACES) <= named(before, *_PLACES)
     drained = {(node.host, node.action) for node in after.recovery.nodes if node.action != "inspect"}

@@ -107,6 +107,7 @@ _ERROR_TYPES: Mapping[str, str] = {
     "ConnectionAbortedError": "PeerClosed",
     "ConnectionResetError": "PeerClosed",
     "KeyboardInterrupt": "Terminated",
+    "SIGTERMException": "Terminated",
     "SignalException": "Terminated",
     "ChildFailedError": "ChildFailed",
     "ProcessExitedException": "ChildFailed",

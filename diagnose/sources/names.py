@@ -80,6 +80,7 @@ _KUBE_WORDS = ("kubectl", "describe", "event", "pod")
 _RECORDER_WORDS = ("comm_lib_trace", "nccl_trace", "fr_trace", "flight_recorder")
 _STACK_WORDS = ("spy", "stack", "gdb")
 _POD_WORDS = ("worker-", "master-", "launcher-", "chief-", "ps-", "head-", "server-")
+_ASKED = r"(?P<asked>[a-z][a-z0-9-]{0,60}[0-9])"
 _HOST = r"(?P<host>[a-z][a-z0-9-]{0,60}[0-9])"
 # A host's name may end in a letter, where a cloud made it up: `gke-pool-3f2a-x1zq`.
 _LETTERED = r"(?P<host>[a-z][a-z0-9]{0,30}-[a-z0-9-]{1,60}[a-z])"
@@ -149,8 +150,10 @@ FILE_NAMES: tuple[_Name, ...] = (
     _name(_DIGITS, r"(?:stdout|stderr|out|err|log)[._-](?P<task>[0-9]{1,5})"),
     _name(_DIGITS, r"(?P<task>[0-9]{1,5})"),
     # What a host was asked with, and its name.
-    _name(_TOOLS, rf"(?P<asked>{_HOST})[._-](?:{'|'.join(_TOOLS)})(?:[._-][a-z0-9]{{1,12}}){{0,2}}"),
-    _name(_TOOLS, rf"(?:{'|'.join(_TOOLS)})(?:[._-][a-z]{{1,12}}){{0,2}}[._-](?P<asked>{_HOST})"),
+    _name(
+        _TOOLS, rf"(?P<asked>[a-z][a-z0-9-]{{0,60}}[0-9])[._-](?:{'|'.join(_TOOLS)})(?:[._-][a-z0-9]{{1,12}}){{0,2}}"
+    ),
+    _name(_TOOLS, rf"(?:{'|'.join(_TOOLS)})(?:[._-][a-z]{{1,12}}){{0,2}}[._-](?P<asked>[a-z][a-z0-9-]{{0,60}}[0-9])"),
     # A host alone, or after or before what it runs.
     _name(_DIGITS, rf"{_HOST}{_DOMAIN}"),
     _name(_DIGITS, rf"(?:stdout|stderr|out|err|log|train|job)[._-]{_HOST}"),
@@ -282,7 +285,7 @@ def _with(facts: NameFacts, match: re.Match[str], likely: Callable[[str], bool] 
     groups = {key: value for key, value in match.groupdict().items() if value is not None}
     if "pod" in groups and facts.host is None:
         facts = replace(facts, host=groups["pod"])
-    if "asked" in groups and likely(groups["asked"]) and facts.host is None:
+    if "asked" in groups and kernel_host_like(groups["asked"]) and facts.host is None:
         facts = replace(facts, host=groups["asked"])
     if "host" in groups and likely(groups["host"]):
         facts = replace(facts, host_guesses=(*facts.host_guesses, groups["host"]))
