@@ -32,6 +32,7 @@ def without_seconds(text: str) -> str:
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """The command line within this process, in the project's root."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("COLUMNS", raising=False)
     return caller(capsys, monkeypatch)
 
 
