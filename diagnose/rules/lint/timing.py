@@ -23,6 +23,7 @@ LINE: Final = 64 * 1024
 SECONDS: Final = 0.005
 _PATIENCE: Final = 0.25
 _TRIES: Final = 7
+_MOST_TRIES: Final = 56
 _PAUSE: Final = 0.1
 # What `_pace` measures on 2 cores of an AMD EPYC, in seconds: limits hold for that machine, and scale with others.
 _REFERENCE: Final = 0.00045
@@ -70,8 +71,10 @@ def _best(pattern: regex.Pattern[str] | regex.Pattern[bytes], text: str | bytes,
     """
     best = _PATIENCE
     search = pattern.fullmatch if whole else pattern.search
-    for attempt in range(2 * _TRIES):
-        if attempt == _TRIES:
+    for attempt in range(_MOST_TRIES):
+        if attempt >= 2 * _TRIES and best > 2 * SECONDS:
+            break  # no neighbour's doing
+        if attempt and attempt % _TRIES == 0:
             time.sleep(_PAUSE)  # a neighbour's burst passes
         before = _pace() if attempt else 1.0
         start = time.thread_time()
