@@ -102,9 +102,22 @@ def test_found_wherever_it_stands(number: int, routine: list[str], rule_set: Rul
         )
 
 
+def _known(incident: Incident, place: str) -> list[pytest.MarkDecorator]:
+    if incident.name not in BY_LABELS or place == "begin":
+        return []
+    why = "the labels deep in a log are learnt from the lines that are kept, and without the compressor all are"
+    return [pytest.mark.xfail(strict=True, reason=why)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["begin", "middle", "end"])
-@pytest.mark.parametrize("incident", SINGLE, ids=lambda incident: incident.name)
+@pytest.mark.parametrize(
+    ("incident", "place"),
+    [
+        pytest.param(incident, place, id=f"{incident.name}-{place}", marks=_known(incident, place))
+        for incident in SINGLE
+        for place in ("begin", "middle", "end")
+    ],
+)
 def test_the_compressor_changes_nothing(
     incident: Incident, place: str, routine: list[str], rule_set: RuleSet, tmp_path: Path
 ) -> None:
