@@ -9,7 +9,7 @@ import pytest
 
 from diagnose.lines import LineReader, reader
 from diagnose.lines.learning import EveryLine
-from diagnose.models import LogSource
+from diagnose.models import KeptLine, LogSource
 from diagnose.settings import Limits
 
 FIXTURES = Path(__file__).parent / "fixtures" / "incidents"
@@ -82,3 +82,25 @@ def test_most_lines_of_a_head_are_not_read(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(LineReader, "read", lambda self, kept: (read.append(kept.raw), whole(self, kept))[1])
     _learnt(b"".join(b"2026-03-01 10:00:00,123 [INFO] train: step %d loss 2.1\n" % step for step in range(1000)))
     assert len(read) < 40
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_line_that_filters_may_drop_teaches_nothing_after_the_head(form: str) -> None:
+    head = b"loss 1.0\nloss 0.9\n"
+    lines = LineReader(LogSource("job.log"), Limits())
+    lines.learn(head)
+    before = (set(lines._known._proven), dict(lines._known._counts), lines._known.labelled, lines._known.taught)
+    for step in range(20):
+        raw = form.format(rank=step % 4, task=step % 2, step=step).encode()
+        lines.read(KeptLine(step + 3, raw))
+    known = lines._known
+    assert (known._proven, known._counts, known.labelled, known.taught) == before
+    assert not known.tasks_are_nodes
+
+
+def test_a_guarded_line_teaches_wherever_it_stands() -> None:
+    lines = LineReader(LogSource("job.log"), Limits())
+    lines.learn(b"loss 1.0\n")
+    (tagged,) = lines.read(KeptLine(9000, b"3: Traceback (most recent call last):", guarded=True))
+    (frame,) = lines.read(KeptLine(9001, b'3:   File "a.py", line 1, in f'))
+    assert (tagged.rank, frame.rank) == (3, 3)

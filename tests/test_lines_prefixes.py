@@ -20,7 +20,11 @@ def read(*texts: str, source: LogSource | None = None, learn: bool = False) -> l
     reader = LineReader(source or LogSource("job.log"), Limits())
     if learn:
         reader.learn("\n".join(texts).encode() + b"\n")
-    lines = [line for number, text in enumerate(texts, 1) for line in reader.read(KeptLine(number, text.encode()))]
+    lines = [
+        line
+        for number, text in enumerate(texts, 1)
+        for line in reader.read(KeptLine(number, text.encode(), guarded=True))
+    ]
     return lines + reader.finish()
 
 

@@ -18,7 +18,7 @@ def read(*raws: str | bytes, source: LogSource | None = None, calendar: Calendar
     reader = LineReader(source or LogSource("job.log"), Limits(), calendar)
     lines = []
     for number, raw in enumerate(raws, 1):
-        lines += reader.read(KeptLine(number, raw.encode() if isinstance(raw, str) else raw))
+        lines += reader.read(KeptLine(number, raw.encode() if isinstance(raw, str) else raw, guarded=True))
     return lines + reader.finish()
 
 

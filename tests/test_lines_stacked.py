@@ -55,7 +55,11 @@ def last(stack: Sequence[str]) -> Line:
     texts = [head + text for text in TEXTS for head in heads]
     reader = LineReader(LogSource("job.log"), Limits())
     reader.learn("\n".join(texts).encode() + b"\n")
-    return [line for number, text in enumerate(texts, 1) for line in reader.read(KeptLine(number, text.encode()))][-1]
+    return [
+        line
+        for number, text in enumerate(texts, 1)
+        for line in reader.read(KeptLine(number, text.encode(), guarded=True))
+    ][-1]
 
 
 def left(stacks: Sequence[Sequence[str]]) -> dict[str, str]:
@@ -116,5 +120,9 @@ def test_what_the_inner_prefix_says(outer: str, inner: str, rank: int | None, lo
 def test_messages_that_look_like_prefixes_stay(outer: str, text: str) -> None:
     lines = [outer + text] * 5
     reader = LineReader(LogSource("job.log"), Limits())
-    bodies = {line.body for number, raw in enumerate(lines, 1) for line in reader.read(KeptLine(number, raw.encode()))}
+    bodies = {
+        line.body
+        for number, raw in enumerate(lines, 1)
+        for line in reader.read(KeptLine(number, raw.encode(), guarded=True))
+    }
     assert bodies == {text}

@@ -13,7 +13,11 @@ from diagnose.settings import Limits
 
 def read(*texts: str, limits: Limits | None = None) -> list[Line]:
     reader = LineReader(LogSource("job.log"), limits or Limits())
-    lines = [line for number, text in enumerate(texts, 1) for line in reader.read(KeptLine(number, text.encode()))]
+    lines = [
+        line
+        for number, text in enumerate(texts, 1)
+        for line in reader.read(KeptLine(number, text.encode(), guarded=True))
+    ]
     return lines + reader.finish()
 
 

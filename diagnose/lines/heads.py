@@ -129,7 +129,11 @@ def clock_groups(found: re.Match[str], first: int) -> tuple[str, str, str, str |
 
 
 class Prefixes:
-    """What is remembered between the lines of one source: the clock and which doubtful prefixes proved to be ones."""
+    """What is remembered between the lines of one source: the clock and which doubtful prefixes proved to be ones.
+
+    Only the head of a source and its guarded lines teach (`learning`): these are read whatever the filters drop, so
+    what a prefix means does not depend on them.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -142,6 +146,7 @@ class Prefixes:
         self.tasks_are_nodes = False
         self._label_lines = 0
         self._other_lines = 0
+        self.learning = True
         # How often a line changed what is remembered here, and which names were asked about: see `learning`.
         self.taught = 0
         self.asked: list[str] = []
@@ -152,6 +157,8 @@ class Prefixes:
             self.asked.append(name)
         if name in self._proven:
             return True
+        if not self.learning:
+            return _OUTPUT.match(rest) is not None
         if len(self._counts) >= _MAX_NAMES:
             self._counts.clear()
         count = self._counts.get(name, 0) + 1
@@ -170,6 +177,8 @@ class Prefixes:
         """
         if self.labelled is not None:
             return self.labelled
+        if not self.learning:
+            return False
         self.taught += 1
         self._label_lines += 1
         output = _OUTPUT.match(rest) is not None
@@ -191,12 +200,16 @@ class Prefixes:
 
     def label_behind(self, rest: str) -> bool:
         """Whether `12: ` behind a stamp and before `rest` is the label of a task: only a program's output proves it."""
-        if self.labelled is None and (_OUTPUT.match(rest) or _OUTPUT.match(rest[:64].partition(": ")[2])):
+        if (
+            self.labelled is None
+            and self.learning
+            and (_OUTPUT.match(rest) or _OUTPUT.match(rest[:64].partition(": ")[2]))
+        ):
             self.labelled = True
             self.taught += 1
         return self.labelled is True
 
     def unlabelled(self) -> None:
         """Note a line without a label, once labels are in question."""
-        if self._label_lines:
+        if self._label_lines and self.learning:
             self._other_lines += 1

@@ -49,7 +49,7 @@ def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
             break
         pos = end
     if head.task is not None:
-        if not known.tasks_are_nodes:
+        if known.learning and not known.tasks_are_nodes:
             known.taught += head.tagged  # which ranks a task shows is told by the numbers, not by the template
         if (head.tagged and head.writer_rank != head.task) or any(agent in text for agent in _AGENT):
             known.tasks_are_nodes = True

@@ -72,13 +72,14 @@ class LineReader:
         for raw, line_template in lessons.lines(block[:_LEARN_BYTES]):
             if not lessons.settled(raw, line_template):
                 taught = known.taught
-                scratch.read(KeptLine(1, raw))
+                scratch.read(KeptLine(1, raw, guarded=True))
                 lessons.read(raw, line_template, taught)
         known.clock = self._clock
 
     def read(self, kept: KeptLine) -> list[Line]:
         """The lines that `kept` holds."""
         self._last = kept
+        self._known.learning = kept.guarded
         text = decode(kept.raw)
         if "%|" in text and (bar := _BAR.match(text)) is not None and _INTO_BAR.match(text, bar.end()) is not None:
             rest = text[bar.end() :]
