@@ -272,6 +272,11 @@ class _Run:
 
     def _finished(self) -> Report:
         notes = combine(self.matcher, self.inventory)
+        if self._groups.overflow:
+            self._not_read.append(
+                f"{self._groups.overflow} sightings as findings of their own: beyond {self.settings.limits.findings} "
+                f"findings, what one rule sees in one source is counted together"
+            )
         alignment = align(self._trackers)
         attempts = self.timeline.attempts(alignment)
         rules = self._services.rules

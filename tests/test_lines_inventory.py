@@ -192,17 +192,17 @@ def test_blocks_of_ranks_are_a_guess_that_says_so_and_gives_way() -> None:
     slurm = "SLURM_JOB_ID=6 SLURM_JOB_NODELIST=lx-[07-08] SLURM_NTASKS_PER_NODE=8"
     inventory = learned(slurm)
     assert (inventory.host_of_rank(11), inventory.rank_of("lx-08", 3)) == (None, None)
-    assert (inventory.guessed(11), inventory.probable_host(11)) == (True, "lx-08")
+    assert inventory.guessed(11)
     assert inventory.names("rank", "11") == ("rank 11", "probably on lx-08")
     assert inventory.ranks_seen == frozenset()
     inventory.observe(line("rank 11 is on lx-07"))
     assert inventory.host_of_rank(11) == "lx-07"
     assert not inventory.guessed(11)
     cyclic = learned(slurm + " SLURM_DISTRIBUTION=cyclic")
-    assert cyclic.probable_host(11) == "lx-08"
-    assert cyclic.probable_host(10) == "lx-07"
-    assert learned(slurm, "world_size=4").probable_host(11) is None
-    assert learned("SLURM_JOB_NODELIST=lx-[07-08]").probable_host(1) is None
+    assert cyclic.names("rank", "11") == ("rank 11", "probably on lx-08")
+    assert cyclic.names("rank", "10") == ("rank 10", "probably on lx-07")
+    assert learned(slurm, "world_size=4").names("rank", "11") == ()
+    assert learned("SLURM_JOB_NODELIST=lx-[07-08]").names("rank", "1") == ()
 
 
 def test_devices_are_read_from_the_tools_that_list_them() -> None:

@@ -114,6 +114,21 @@ def test_time_limit_is_reported(tmp_path: Path, rule_set: RuleSet) -> None:
     assert any("time limit" in text for text in report.coverage.not_read)
 
 
+def test_findings_over_the_limit_are_counted_and_told(tmp_path: Path, rule_set: RuleSet) -> None:
+    text = "".join(
+        f'Traceback (most recent call last):\n  File "/w/part{number}.py", line {number}, in f\nKeyError: {number}\n'
+        for number in range(1, 41)
+    )
+    (tmp_path / "job.log").write_text(text)
+    whole = run(str(tmp_path), ["job.log"], rule_set)
+    cut = run(str(tmp_path), ["job.log"], rule_set, Settings(limits=Limits(findings=10)))
+    assert not any("beyond" in entry for entry in whole.coverage.not_read)
+    (told_of,) = [entry for entry in cut.coverage.not_read if "beyond 10 findings" in entry]
+    assert int(told_of.split()[0]) >= 30
+    assert sum(f.count for f in cut.explanation.findings) == sum(f.count for f in whole.explanation.findings)
+    assert (cut.status, cut.error_type) == (whole.status, whole.error_type)
+
+
 def test_python_interface(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     log.write_text(

@@ -133,11 +133,6 @@ class Inventory:
         unit = self.for_rank(rank)
         return unit.host if unit is not None and not self.guessed(rank) else None
 
-    def probable_host(self, rank: int) -> str | None:
-        """The host a global rank runs on, as the order of the hosts has it; only where nothing states another."""
-        unit = self.for_rank(rank)
-        return unit.host if unit is not None else None
-
     def canonical_host(self, name: str) -> str:
         """The one name under which a host goes, whichever of its names is given."""
         return self._hosts.canonical(name)
