@@ -289,6 +289,7 @@ class _Run:
             self.timeline,
             self.inventory,
             self._services.history,
+            None if any(covered.kind == "scheduler" for covered in self._covered) else self.jobs.slurm,
         )
         timeouts = tuple(
             f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()

@@ -45,3 +45,21 @@ def test_the_only_run_is_the_last(tmp_path: Path) -> None:
     report = diagnose([str(tmp_path / "gpt-481.out")], scheduler_records=[str(tmp_path / "sacct.txt")])
     assert (report.status, report.error_type) == ("failed", "TimeLimitExceeded")
     assert not any("earlier run" in note for note in report.explanation.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "asked"),
+    [
+        pytest.param("slurm-77.out", "it 1 | 0.5\n", "sacct -j 77 ", id="the name of the log"),
+        pytest.param("slurm-77_4.out", "it 1 | 0.5\n", "sacct -j 77_4 ", id="a task of an array"),
+        pytest.param("train.log", "srun: job 78 queued\n", "sacct -j 78 ", id="what srun says"),
+        pytest.param("train.log", "srun: job 78 queued\nsrun: job 79 queued\n", None, id="one of two"),
+        pytest.param("train-77.log", "it 1 | 0.5\n", None, id="a number that may be any"),
+    ],
+)
+def test_who_is_to_ask_slurm_is_told_the_number(name: str, text: str, asked: str | None, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    report = diagnose([str(tmp_path / name)])
+    assert report.status == "inconclusive"
+    assert report.recovery.hint
+    assert asked in report.recovery.hint if asked else "sacct" not in report.recovery.hint

@@ -18,6 +18,7 @@ from diagnose.patterns import Lazy
 _MAX_NUMBERS = 4096
 _NUMBER = r"([0-9]{1,12}(?:_[0-9]{1,7})?)\b"
 _IN_NAME = Lazy(r"[0-9]{1,12}(?:_[0-9]{1,7})?")
+_SLURM_NAME = Lazy(r"slurm-" + _NUMBER)
 _STATED = Lazy(
     r"\bSLURM_(?:ARRAY_)?JOB_?ID\W{1,4}" + _NUMBER + r"|\bsrun: (?:job|jobid) " + _NUMBER + r"|\*\*\* (?:JOB|STEP) "
     + _NUMBER + r"|\bStepId=" + _NUMBER + r"|\bslurm-" + _NUMBER + r"|job allocation " + _NUMBER
@@ -36,12 +37,15 @@ class JobNumbers:
     def __init__(self) -> None:
         self._named: set[str] = set()
         self._stated: set[str] = set()
+        self._slurm: set[str] = set()
         self._mentioned: set[str] = set()
 
     def learn_source(self, source: LogSource) -> None:
         """Take the numbers in the name of a log."""
         if source.kind not in {"kernel", "scheduler"}:
-            self._named.update(found[0] for found in _IN_NAME.finditer(os.path.basename(source.name)[:256]))
+            name = os.path.basename(source.name)[:256]
+            self._named.update(found[0] for found in _IN_NAME.finditer(name))
+            self._slurm.update(found[1] for found in _SLURM_NAME.finditer(name))
 
     def observe(self, line: Line) -> None:
         """Take what a line of a log says."""
@@ -51,6 +55,12 @@ class JobNumbers:
         for pattern, numbers in ((_STATED, self._stated), (_MENTIONED, self._mentioned)):
             if len(numbers) < _MAX_NUMBERS:
                 numbers.update(number for found in pattern.finditer(text) for number in found.groups() if number)
+
+    @property
+    def slurm(self) -> str | None:
+        """The number under which Slurm knows the job, where the log's name, or else its words, give just one."""
+        known = self._slurm or self._stated
+        return next(iter(known)) if len(known) == 1 else None
 
     def own(self, listed: Collection[str]) -> frozenset[str]:
         """Those of the listed jobs that are this one; none where nothing tells."""

@@ -76,11 +76,12 @@ def decide(
     timeline: Timeline,
     inventory: Inventory,
     history: History,
+    job: str | None = None,
 ) -> Verdict:
     """Judges every attempt and builds the verdict on the last.
 
     Also where the last has only begun: whether it fails again, and of what, its missing end would tell (what is missing
-    makes no culprit). The failures before it are listed with the attempts.
+    makes no culprit). The failures before it are listed with the attempts. `job` is the number by which Slurm knows it.
     """
     ranks_known = max(inventory.world_size or 0, len(inventory.ranks_seen), len(timeline.ranks))
     judge = Judge(rule_set, ranks_known)
@@ -90,7 +91,7 @@ def decide(
         for index in indexes
     }
     last = judged[indexes[-1]]
-    return _Builder(judge, rule_set, judged, last, excluded, timeline, inventory, history, ranks_known).build()
+    return _Builder(judge, rule_set, judged, last, excluded, timeline, inventory, history, ranks_known, job).build()
 
 
 class _Builder:
@@ -105,6 +106,7 @@ class _Builder:
         inventory: Inventory,
         history: History,
         ranks_known: int,
+        job: str | None,
     ) -> None:
         self._judge = judge
         self._rule_set = rule_set
@@ -116,6 +118,7 @@ class _Builder:
         self._inventory = inventory
         self._history = history
         self._ranks_known = ranks_known
+        self._job = job
 
     def build(self) -> Verdict:
         root = self._last.root
@@ -449,7 +452,8 @@ class _Builder:
         named = next((item for item in evidence if item.rank is not None or item.host), None)
         if named is None:
             process = self._ended_first() or "the process that ended first"
-            return f"Read the standard error of {process}, and the scheduler's record of the job."
+            record = f" (sacct -j {self._job})" if self._job else ""
+            return f"Read the standard error of {process}, and the scheduler's record of the job{record}."
         who = f"rank {named.rank}" if named.rank is not None else f"host {named.host}"
         return f"Read the log of {who}, which ended first ({named.source}:{named.line})."
 
@@ -463,12 +467,13 @@ class _Builder:
 
     def _what_decides(self) -> str:
         progress = self._last.progress
+        ask = f" (sacct -j {self._job} -o JobID,State,ExitCode,NodeList)" if self._job else ""
         if not progress.steps and not self._last.findings:
-            return "Neither a failure nor an end was read: the exit status and the rest of the output would decide."
+            return f"Neither a failure nor an end was read: how the job ended would decide{ask}."
         if progress.steps:
             at = f" at step {progress.last_step}" if progress.last_step is not None else ""
-            return f"The log ends{at} with the job at work: its state now, or the end of the log, would decide."
-        return "The exit status of the job or the scheduler's record would decide."
+            return f"The log ends{at} with the job at work: its state now, or the end of the log, would decide{ask}."
+        return f"The exit status of the job or the scheduler's record would decide{ask}."
 
 
 def _again(earlier: Finding, root: Finding) -> bool:
