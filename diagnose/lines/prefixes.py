@@ -51,8 +51,8 @@ def read_prefixes(text: str, head: Head, known: Prefixes) -> int:
     if head.task is not None:
         if known.learning and not known.tasks_are_nodes:
             known.taught += head.tagged  # which ranks a task shows is told by the numbers, not by the template
-        if (head.tagged and head.writer_rank != head.task) or any(agent in text for agent in _AGENT):
-            known.tasks_are_nodes = True
+            other = head.tagged and head.writer_rank != head.task
+            known.tasks_are_nodes = other or any(agent in text for agent in _AGENT)
     elif known.labelled is None and text:
         known.unlabelled()
     return pos

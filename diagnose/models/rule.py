@@ -105,7 +105,10 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which signatures make a finding. Exactly one of `any`, `all`, `sequence`."""
+    """Which signatures make a finding. Exactly one of `any`, `all`, `sequence`.
+
+    Those of `beside` make none: what the latest of them captured earlier in the same source joins the captures.
+    """
 
     any: tuple[str, ...] = ()
     all: tuple[str, ...] = ()
@@ -113,6 +116,7 @@ class Match:
     join: tuple[str, ...] = ()
     within: Within | None = None
     unless: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     min_count: int = 1
 
 

@@ -50,7 +50,7 @@ def faults(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str, s
     modes = [mode for mode in (rule.match.any, rule.match.all, rule.match.sequence) if mode]
     if len(modes) != 1:
         yield "match", "match", "needs exactly one of any, all, sequence, with at least one signature"
-    for name in (*rule.match.any, *rule.match.all, *rule.match.sequence, *rule.match.unless):
+    for name in (*rule.match.any, *rule.match.all, *rule.match.sequence, *rule.match.unless, *rule.match.beside):
         if name not in rule.signatures:
             yield "match", "match", f"names {name!r}, which is not among the signatures"
     if rule.match.min_count < 1:

@@ -48,7 +48,7 @@ def coverage_of(rule_set: RuleSet) -> Coverage:
     unnamed: list[str] = []
     for rule in rule_set.diagnoses:
         for name, signature in rule.signatures.items():
-            if name in rule.match.unless:
+            if name in (*rule.match.unless, *rule.match.beside):
                 continue
             if not signature.programs:
                 unnamed.append(f"{rule.id}.{name}")

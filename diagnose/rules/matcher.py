@@ -133,6 +133,7 @@ class SourceMatcher:
         self._source = source
         self._recent: deque[Line] = deque(maxlen=_CONTEXT_LINES)
         self._waiting: list[tuple[EvidenceDraft, int]] = []
+        self._beside: dict[str, tuple[int, Mapping[str, Value]]] = {}  # attempt and captures, by rule id
 
     def line(self, line: Line) -> None:
         """Notes a line as context. Called for each line before its record is matched."""
@@ -178,6 +179,12 @@ class SourceMatcher:
     ) -> bool:
         rule = signature.rule
         captures = _captures(rule, match, line, record)
+        if rule.match.beside:
+            if signature.name in rule.match.beside:
+                self._beside[rule.id] = attempt, {name: captures[name] for name in match.groupdict() if name in captures}
+                return False
+            noted, said = self._beside.get(rule.id, (attempt, {}))
+            captures = {**said, **captures} if noted == attempt else captures
         draft = self._draft(line, rule.evidence.before, rule.evidence.after)
         if decided_by_one(rule):
             if signature.name not in rule.match.any:
