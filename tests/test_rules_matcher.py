@@ -88,6 +88,30 @@ def test_a_cause_rule_anywhere_in_the_record_refines_it():
     assert sightings(rules(anywhere), log).told == [("anywhere", "CUDAError", 3)]
 
 
+# What stands beside.
+
+BESIDE = rule(
+    "lost",
+    signatures={"serves at": r"serves at (?P<place>\S+)", "service lost": "service lost"},
+    match=Match(any=("service lost",), beside=("serves at",)),
+)
+
+
+def test_what_was_said_earlier_beside_it_joins_the_captures():
+    (made,) = sightings(rules(BESIDE), "serves at n1:80\nserves at n2:81\nservice lost\nserves at n3:82\n").kept
+    assert (made.line.number, dict(made.captures)) == (3, {"place": "n2:81"})
+
+
+def test_what_stands_beside_makes_no_finding_and_is_not_needed():
+    assert sightings(rules(BESIDE), "serves at n1:80\n").kept == []
+    assert [dict(made.captures) for made in sightings(rules(BESIDE), "service lost\n").kept] == [{}]
+
+
+def test_what_another_log_said_does_not_stand_beside():
+    made = sightings(rules(BESIDE), {"a.log": "serves at n1:80\n", "b.log": "service lost\n"}).kept
+    assert [dict(one.captures) for one in made] == [{}]
+
+
 # Look-up rows.
 
 TABLE = Table(

@@ -128,7 +128,7 @@ _COMPLETED = Lazy(
     r"|\[after training is done\]|\bexiting program at iteration\b|'train_runtime': |\*{3,} train metrics \*{3,}"
     r"|\bdone training\b|\bReporting training SUCCESS\b|\bEnd time of running main: \d"
     r"|\b(?:job|run|experiment|task)(?: [\w'\"./:-]{1,80})? (?:has |is |was )?(?:successfully )?(?:succeeded"
-    r"|completed successfully|finished successfully|completed)\W*$"
+    r"|completed successfully|finished successfully|completed)(?:\W*$|!)"
     r"|\b(?:successfully (?:completed|finished)) (?:the |all )?(?:job|run|training|experiment|program)\b"
     r"|\bworker group successfully finished\b|\bLocal worker group finished \((?:WorkerState\.)?SUCCEEDED\)"
     r"|\ball (?:ranks|workers|processes|tasks) (?:have )?(?:finished|completed|exited) successfully\b"
@@ -169,6 +169,8 @@ _PART = Lazy(
     _ANY,
 )
 _SENTENCE_END = Lazy(r"[.;!]")
+# How much was done ends the statement as well: `Training finished, 4 epochs`; `epoch 4` would be a part of it.
+_AMOUNT = Lazy(r"(?:\s?[,:(]\s?(?:after |in |all )?| (?:after|in) )\d{1,9} (?:epochs|steps|iterations)\b(?! of)", _ANY)
 _EXIT = Lazy(
     r"\b(?:exit(?:ed|s|ing)?|terminated|finished|returned|ended|stopped"
     r"|return)[ :,]*(?:program )?(?:with )?(?:an? )?(?:non-?zero )?"
@@ -179,7 +181,7 @@ _EXIT = Lazy(
     _ANY,
 )
 _EXIT_JOB = Lazy(
-    r"^\W*(?:exit(?:ed)?|return|rc|ret_code)\b|\b(?:job|training|train\w*|script|program|container|ranks"
+    r"^\W*(?:exit(?:ed|_code|_status)?|return|rc|ret_code)\b|\b(?:job|training|train\w*|script|program|container|ranks"
     r"|workers|command|process|main|srun"
     r"|torchrun|mpirun|mpiexec|python\w*|launcher|run|finished|normal termination|all|State|deepspeed"
     r"|accelerate|\w+\.(?:sh|py))\b",
@@ -275,6 +277,8 @@ def _completed(body: str) -> Milestone | None:
     before = body[max(0, match.start() - 60) : match.start()]
     # What follows belongs to the statement only up to its end.
     after = _SENTENCE_END.split(body[match.end() : match.end() + 40], maxsplit=1)[0]
+    if (amount := _AMOUNT.match(after)) is not None:
+        after = after[amount.end() :]
     if _PART.search(before) is not None or _PART.search(after) is not None:
         return None
     return Milestone("completed")

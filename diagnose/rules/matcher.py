@@ -181,7 +181,10 @@ class SourceMatcher:
         captures = _captures(rule, match, line, record)
         if rule.match.beside:
             if signature.name in rule.match.beside:
-                self._beside[rule.id] = attempt, {name: captures[name] for name in match.groupdict() if name in captures}
+                self._beside[rule.id] = (
+                    attempt,
+                    {name: captures[name] for name in match.groupdict() if name in captures},
+                )
                 return False
             noted, said = self._beside.get(rule.id, (attempt, {}))
             captures = {**said, **captures} if noted == attempt else captures
