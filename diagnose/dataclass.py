@@ -131,7 +131,8 @@ def _fill(instance: Any, described: list[_Field], given: tuple[Any, ...], named:
 
 
 def _init(made: Any, described: list[_Field]) -> Callable[..., None]:
-    """`__init__` of a class, setting slots by their descriptors: quicker than `object.__setattr__` with a name."""
+    """`__init__` of a class. Of a frozen one it sets slots by their descriptors: quicker than `object.__setattr__`."""
+    frozen = made.__setattr__ is _refuse
     scope: dict[str, Any] = {"missing": _MISSING}
     head, lines = "self", [""]
     for number, each in enumerate(described):
@@ -146,7 +147,7 @@ def _init(made: Any, described: list[_Field]) -> Callable[..., None]:
             head += f", {each.name}=default{number}"
         else:
             head += f", {each.name}"
-        lines.append(f"set{number}(self, {value})")
+        lines.append(f"set{number}(self, {value})" if frozen else f"self.{each.name} = {value}")
     exec(f"def __init__({head}):" + "\n ".join(lines), scope)  # noqa: S102 - names of fields alone, no data
     init: Callable[..., None] = scope["__init__"]
     return init

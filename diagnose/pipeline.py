@@ -16,6 +16,7 @@ from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
 from diagnose.lines.attempts import AttemptTracker, align
+from diagnose.lines.interests import ATTEMPTS, FACTS, JOBS, PLACES, PROGRESS, RECORDS, RULES, EveryReader, Interests
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.jobs import JobNumbers, of_last_run, of_this_job
 from diagnose.lines.order import restore
@@ -105,6 +106,7 @@ class _Run:
         self._groups = Aggregator(settings.limits, families)
         self.matcher = Matcher(rules, self._groups, settings.limits)
         self._filters = Filters(rules.filters if settings.compress else ())
+        self.interests: EveryReader = Interests(self.matcher.keywords) if settings.compress else EveryReader()
         self._guard = Guard((*self.matcher.keywords, *guard_keywords()))
         self.progress = ProgressReader(rules.filters)
         self.inventory = Inventory()
@@ -412,24 +414,30 @@ class _SourceReader:
 
     def _line(self, line: Line) -> None:
         run = self._run
-        event = run.progress.read(line, self._attempt)
+        asked = run.interests.of(line.text)
+        event = None
+        if asked & PROGRESS or line.progress is not None:
+            event = run.progress.read(line, self._attempt)
         step = event.step if event and event.kind == "step" else None
         ended = event is not None and (event.kind == "completed" or (event.kind == "exit" and event.step == 0))
-        self._attempt = self.tracker.observe(line, step, ended=ended)
+        self._attempt = self.tracker.observe(line, step, ended=ended, asked=asked & ATTEMPTS != 0)
         if self._attempt != self._starts[-1][1]:
             self._starts.append((line.number, self._attempt))
         if event is not None:
             run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
         run.timeline.observe(line, self._attempt)
-        run.inventory.observe(line, self._attempt)
-        run.jobs.observe(line)
+        run.inventory.observe(line, self._attempt, facts=asked & FACTS != 0, places=asked & PLACES != 0)
+        if asked & JOBS:
+            run.jobs.observe(line)
         if self._kernel and line.host:
             self.kernel_hosts.add(line.host)
         if self._listing is None:
             self._matcher.line(line)
+            if not asked & (RECORDS | RULES) and not self._records.busy:
+                return  # it would make a record of its own, in which no rule finds anything
         else:
             self._listing.append(line)
-        for record in self._records.feed(line):
+        for record in self._records.feed(line, asked=asked & RECORDS != 0):
             self._take(record)
 
     def finish(self) -> None:

@@ -50,20 +50,17 @@ _BARE = len(_OPENERS)
 _TABLE = _BARE + 1
 # An exception line that stands alone opens a record only at an error's level or after a launcher's words.
 _BARE_OPENERS = ("Error: ", "Exception: ", "Interrupt: ", "Exit: ", "Timeout: ", "Failure: ")
+LITERALS = (*(literal for _, openers in _OPENERS for literal in openers), *_BARE_OPENERS, *scheduler_text.OPENERS)
 
 
 @lru_cache(maxsize=1)
 def _gate() -> tuple[AhoCorasick, tuple[int, ...]]:
-    literals: list[str] = []
     kinds: list[int] = []
     for number, (_, openers) in enumerate(_OPENERS):
-        literals += openers
         kinds += [number] * len(openers)
-    literals += _BARE_OPENERS
     kinds += [_BARE] * len(_BARE_OPENERS)
-    literals += scheduler_text.OPENERS
     kinds += [_TABLE] * len(scheduler_text.OPENERS)
-    return AhoCorasick(literals), tuple(kinds)
+    return AhoCorasick(LITERALS), tuple(kinds)
 
 
 class _Open:
@@ -93,30 +90,42 @@ class RecordAssembler:
         self._tables = scheduler_text.TableReader(source)
         self._evaluations = Evaluations()
 
-    def feed(self, line: Line) -> list[Record]:
-        """Take the next line and return the records that are complete with it."""
+    @property
+    def busy(self) -> bool:
+        """Whether any next line may matter, not only one that opens something."""
+        return bool(
+            self._open
+            or self._after_launcher
+            or not self._documents.over
+            or self._tables.busy
+            or self._evaluations.busy
+        )
+
+    def feed(self, line: Line, *, asked: bool = True) -> list[Record]:
+        """Take the next line, give the records complete with it; `asked`: one of `LITERALS` may stand in it."""
         if self._documents.over:
             # The common case: nothing is open, and the line opens nothing.
-            busy = self._open or self._after_launcher or self._tables.busy or self._evaluations.busy
-            if not (busy or self._search(line.text)):
+            hits = self._search(line.text) if asked else []
+            if not hits and not self.busy:
                 return [plain(line)]
-            return self._evaluations.sift(self._feed(line))
+            return self._evaluations.sift(self._feed(line, hits))
         return [
-            record for released in self._documents.take(line) for record in self._evaluations.sift(self._feed(released))
+            record
+            for released in self._documents.take(line)
+            for record in self._evaluations.sift(self._feed(released, self._search(released.text)))
         ]
 
     def finish(self) -> list[Record]:
         """Close what is open."""
         released, records = self._documents.finish()
         for line in released:
-            records += self._feed(line)
+            records += self._feed(line, self._search(line.text))
         for stream in list(self._open):
             records += self._close(stream)
         records += self._tables.finish()
         return [*self._evaluations.sift(records), *self._evaluations.finish()]
 
-    def _feed(self, line: Line) -> list[Record]:
-        hits = self._search(line.text)
+    def _feed(self, line: Line, hits: list[tuple[int, int, int]]) -> list[Record]:
         records = self._assemble(line, hit=bool(hits))
         if self._tables.busy or (hits and any(self._kinds[hit[0]] == _TABLE for hit in hits)):
             listed = self._tables.feed(line)
@@ -129,7 +138,7 @@ class RecordAssembler:
         records: list[Record] = []
         stream = line.stream
         if self._open:
-            if abs(line.number - self._swept) >= RECORD_HOLD_LINES:
+            if abs(line.number - self._swept) >= max(RECORD_HOLD_LINES, self._hold() // 4):
                 records = self._sweep(line.number)
             open_ = self._open.get(stream)
             if open_ is None and self._adoptable and line.rank is not None:

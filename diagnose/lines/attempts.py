@@ -44,6 +44,8 @@ _SIGNS = (
     "esuming ", "ailureDecision", "salloc: Granted",
 )  # fmt: skip
 
+LITERALS = _FAILURES + _SIGNS
+
 _ANY = re.IGNORECASE
 _ELASTIC_RETRY = Lazy(r"(?P<left>\d{1,4})/(?P<most>\d{1,4}) attempts left;? will restart worker group")
 _ELASTIC_MEMBERS = Lazy(r"will restart worker group|Rendezvous'ing worker group|Rendezvous complete for workers")
@@ -83,6 +85,7 @@ _HEADING = Lazy(
     r"(?P<what>run|job|attempt|try|trial|experiment|launch|submission|host|node|requeued?|resubmitted|restart(?:ed)?)\b",
     _ANY,
 )
+_RULED = frozenset("=#*~>+-")
 _WORD = Lazy(r"[A-Za-z_]{2,24}")
 _RANK = Lazy(r"\brank[ =:_]{0,2}(\d{1,6})", _ANY)
 _DIGITS = Lazy(r"\d+")
@@ -108,7 +111,7 @@ class _Series:
 @cache
 def _gate() -> ahocorasick_rs.AhoCorasick:
     """One for all sources, of which there may be many thousand: each has 200 kB."""
-    return ahocorasick_rs.AhoCorasick(_FAILURES + _SIGNS)
+    return ahocorasick_rs.AhoCorasick(LITERALS)
 
 
 class AttemptTracker:
@@ -148,21 +151,28 @@ class AttemptTracker:
         """The time of the last line of each attempt, where one is known."""
         return tuple(self._ends)
 
-    def observe(self, line: Line, step: int | None, *, ended: bool = False) -> int:
+    def observe(self, line: Line, step: int | None, *, ended: bool = False, asked: bool = True) -> int:
         """The index of the attempt this line belongs to, from 0; lines come in the order of the source.
 
-        `ended` says that the line tells the end of the work, done or not.
+        `ended` says that the line tells the end of the work, done or not; `asked`, that it may hold one of `LITERALS`.
         """
         if not self._one:
             body = line.body if len(line.body) <= SEARCHED else line.body[:SEARCHED]
-            hits = self._gate.find_matches_as_indexes(body)
-            if hits or step is not None or self._failed or self._ended or self._seen < BANNER_LINES:
+            hits = self._gate.find_matches_as_indexes(body) if asked else []
+            if hits or step is not None or self._looks_at(body):
                 self._judge(line, body, step, hits)
             if ended:
                 self._ended = self._lived = True
         if line.time is not None:
             self._ends[-1] = line.time
         return len(self._boundaries)
+
+    def _looks_at(self, body: str) -> bool:
+        """Whether a line without a sign of its own may be a heading, or one of a banner that is learnt or expected."""
+        if not (self._failed or self._ended or self._seen < BANNER_LINES):
+            return False
+        expected = self._pending is not None or self._launcher_failed or self._ended
+        return expected or not (self._lived or self._boundaries) or body[:1] in _RULED
 
     def _judge(self, line: Line, body: str, step: int | None, hits: list[tuple[int, int, int]]) -> None:
         if line.quoted:
@@ -276,7 +286,7 @@ class AttemptTracker:
 
     def _headed(self, body: str) -> str | None:
         """A heading like that of an earlier run, after something has come to its end."""
-        heading = _HEADING.match(body) if body[:1] in "=#*~>+-" else None
+        heading = _HEADING.match(body) if body[:1] in _RULED else None
         if heading is None:
             return None
         what = heading["what"].lower()

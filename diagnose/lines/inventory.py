@@ -16,7 +16,7 @@ from diagnose.lines.hosts import MAX_HOSTS, Hosts
 from diagnose.lines.unit_facts import MAX_RANK, OPENERS, FactReader
 from diagnose.lines.unit_store import GIVEN, GUESS, MAX_UNITS, STRONG, WEAK, UnitStore
 from diagnose.lines.units import is_pci, normalise_pci
-from diagnose.lines.whereabouts import LITERALS, Whereabouts
+from diagnose.lines.whereabouts import STATED, Whereabouts
 from diagnose.models import Line, LogSource, Unit
 
 NameKind = Literal["host", "gpu", "rank", "nic"]
@@ -55,19 +55,22 @@ class Inventory:
             fact = Unit(rank=source.rank, local_rank=source.local_rank, host=source.host)
             self.unit(fact, STRONG)
 
-    def observe(self, line: Line, attempt: int = 0) -> None:
-        """Take what a line and its prefixes say; a line that says nothing new costs a look-up and a literal pass.
+    def observe(self, line: Line, attempt: int = 0, *, facts: bool = True, places: bool = True) -> None:
+        """Take what a line and its prefixes say; one whose prefixes say nothing new costs a look-up.
 
-        `attempt` counts within the line's source.
+        `attempt` counts within the line's source. `facts` and `places`: whether one of the literals of `unit_facts` and
+        of `whereabouts` may stand in the line.
         """
-        self.whereabouts.observe(line, attempt)
+        if places or line.host is not None:
+            self.whereabouts.observe(line, attempt)
         if line.rank is not None or line.host is not None:
             key = (line.rank, line.local_rank, line.host, line.pid)
             if key not in self._seen:
                 if len(self._seen) < 4 * MAX_UNITS:
                     self._seen.add(key)
                 self._prefix(line)
-        self._reader.read(line)
+        if facts:
+            self._reader.read(line)
 
     def add(self, units: Iterable[Unit]) -> None:
         """Take facts given by the user: they win over what is learned."""
@@ -363,4 +366,4 @@ _NARROWER = (" nranks ", " nRanks ", "Bootstrap : Using", "NET/IB : Using", "--n
 def inventory_literals() -> tuple[str, ...]:
     """Literals of lines that state units, for the guard: those that no healthy step line holds."""
     openers = (literal for literal in OPENERS if len(literal) >= 5 and literal not in _ROUTINE)
-    return (*openers, *_NARROWER, *LITERALS)
+    return (*openers, *_NARROWER, *STATED)

@@ -28,7 +28,7 @@ _NAMED_IN_LISTING = Lazy(
     r"\A\s{0,8}([0-9]{1,12}(?:[_+][0-9]{1,7})?)[.| \t]|\b[Jj]ob_?[Ii]d[= ]([0-9]{1,12}(?:_[0-9]{1,7})?)"
 )
 _ISO = Lazy(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
-_WORDS = ("JOB", "job", "Job", "slurm-", "StepId", "STEP")
+LITERALS = ("JOB", "job", "Job", "slurm-", "StepId", "STEP")
 
 
 class JobNumbers:
@@ -50,7 +50,7 @@ class JobNumbers:
     def observe(self, line: Line) -> None:
         """Take what a line of a log says."""
         text = line.text[:400]
-        if not any(word in text for word in _WORDS) or line.source.kind in {"kernel", "scheduler"}:
+        if not any(word in text for word in LITERALS) or line.source.kind in {"kernel", "scheduler"}:
             return
         for pattern, numbers in ((_STATED, self._stated), (_MENTIONED, self._mentioned)):
             if len(numbers) < _MAX_NUMBERS:

@@ -18,6 +18,8 @@ from diagnose.models import FilterRule, Line, ProgressEvent, Record
 # Progress stands near the front of a line; a line of 64 KiB is not searched further.
 SEARCHED = 4096
 
+LITERALS = STEP_LITERALS + MILESTONE_LITERALS
+
 _COMPLAINING = frozenset({"E", "ERR", "ERROR", "F", "FATAL", "C", "CRITICAL", "W", "WARN", "WARNING"})
 
 
@@ -40,7 +42,7 @@ class ProgressReader:
         self._pending: dict[tuple[str, str], Milestone] = {}
         self._with_failures: set[str] = set()
         # Case is kept: folding it would cost more than the few literals it saves.
-        self._gate = ahocorasick_rs.AhoCorasick(STEP_LITERALS + MILESTONE_LITERALS)
+        self._gate = ahocorasick_rs.AhoCorasick(LITERALS)
 
     def read(self, line: Line, attempt: int) -> ProgressEvent | None:
         """The sign of progress that this line carries, if any."""

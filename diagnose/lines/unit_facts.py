@@ -36,6 +36,8 @@ OPENERS = {
     "Name: ": "pod", "mpirun": "launch",
 }  # fmt: skip
 
+LITERALS = tuple(OPENERS)
+
 _NCCL = Lazy(r"(?P<host>[A-Za-z0-9][\w.\-]*):(?P<pid>\d{1,9}):\d{1,9} \[(?P<dev>\d{1,3})\] ")
 _ACTOR = Lazy(r"\W{0,12}(?:\[\d{1,3}m)?\([\w.<>:-]{1,80} pid=(?P<pid>\d{1,9}), ip=(?P<ip>\d{1,3}(?:\.\d{1,3}){3})\)")
 _COMM = Lazy(
@@ -170,9 +172,8 @@ class FactReader:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        literals = tuple(OPENERS)
-        self._gate = ahocorasick_rs.AhoCorasick(literals)
-        self._methods = tuple(getattr(self, f"_{OPENERS[literal]}") for literal in literals)
+        self._gate = ahocorasick_rs.AhoCorasick(LITERALS)
+        self._methods = tuple(getattr(self, f"_{OPENERS[literal]}") for literal in LITERALS)
         self._open: dict[tuple[str, str], str] = {}
 
     def read(self, line: Line) -> None:

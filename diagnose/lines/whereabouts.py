@@ -31,10 +31,10 @@ _MANNER = {
 }
 
 # Lines by which a log says on which machine it is: a shell's prompt, a scheduler's variables, a banner's own words.
-LITERALS = (
+STATED = (
     "SLURMD_NODENAME", "running on host", "running on node", "scheduled on host", "scheduled on node", "ostname: ",
 )  # fmt: skip
-_STATED = Lazy(
+_PLACE = Lazy(
     r"\bSLURMD_NODENAME=(?P<slurm>[\w.-]{1,253})|\b(?:running|scheduled) on (?:host|node):? (?P<banner>[\w.-]{1,253})"
     r"|\A\W{0,4}[Hh]ostname: {1,8}(?P<pair>[\w.-]{1,253})\s{0,8}\Z"
 )
@@ -50,6 +50,8 @@ _MANY_NODES = Lazy(
 _MANY_LITERALS = ("nodes", "NODE", "Nodes")
 _NCCL = Lazy(r"(?P<host>[A-Za-z0-9][\w.-]{0,252}):\d{1,9}:\d{1,9} \[\d{1,3}\] NCCL ")
 _NCCL_SAYS = (" nranks ", " nRanks ", "Bootstrap : Using")  # what no filter takes away: all hosts are heard, or none
+# Of a line that holds none of them only its host is of interest.
+LITERALS = ("NCCL ", "@", "SLURM", *STATED, *_MANY_LITERALS)
 _NCCL_SIZE = Lazy(r" n[rR]anks (\d{1,7})\b")
 _MOST_OF_A_HOST = 16  # more ranks than that are on several hosts
 _SYSLOG = Lazy(r"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ")
@@ -93,7 +95,7 @@ class Whereabouts:
             if (log := self._log(line, attempt)) is not None:
                 log.labelled = True
             return
-        elif holds_any(text, LITERALS) and (found := _STATED.search(text)) is not None:
+        elif holds_any(text, STATED) and (found := _PLACE.search(text)) is not None:
             self._host(line, attempt, found["slurm"] or found["banner"] or found["pair"])
         self._several(line, attempt, text)
 
@@ -102,7 +104,7 @@ class Whereabouts:
         if "@" in text[:64] and (found := _PROMPT.match(text)) is not None and _FRONT.match(found["host"]) is None:
             self._host(line, attempt, found["host"])
         elif "SLURM" in text:
-            if (found := _STATED.search(text)) is not None and found["slurm"]:
+            if (found := _PLACE.search(text)) is not None and found["slurm"]:
                 self._host(line, attempt, found["slurm"])
             self._several(line, attempt, text)
 

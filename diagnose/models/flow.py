@@ -53,7 +53,7 @@ class SourceSet:
     not_read: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: there is one for each line, and to freeze it takes thrice as long
 class KeptLine:
     """A raw line that compression let through.
 
@@ -82,7 +82,7 @@ class CompressionCounts:
     evicted_templates: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `KeptLine` is not
 class Line:
     """A decoded line with what its prefixes say.
 

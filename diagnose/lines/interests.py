@@ -1,0 +1,64 @@
+"""Which readers have something to do with a line, found in one pass over its text.
+
+In: the literals without which each reader passes over a line. Out: for a text, the readers to ask, as a set of bits; 0
+for most lines. What a reader does with a line it still decides itself: this only spares it the lines on which its own
+literals do not stand. `EveryReader` is the slow twin that always asks them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from ahocorasick_rs import AhoCorasick
+
+from diagnose.lines import assembler, attempts, jobs, progress, unit_facts, whereabouts
+
+PROGRESS: Final = 1
+ATTEMPTS: Final = 2
+FACTS: Final = 4
+PLACES: Final = 8
+JOBS: Final = 16
+RECORDS: Final = 32
+RULES: Final = 64
+ALL: Final = 127
+
+
+@cache
+def _of_lines() -> tuple[tuple[int, tuple[str, ...]], ...]:
+    return (
+        (PROGRESS, progress.LITERALS),
+        (ATTEMPTS, attempts.LITERALS),
+        (FACTS, unit_facts.LITERALS),
+        (PLACES, whereabouts.LITERALS),
+        (JOBS, jobs.LITERALS),
+        (RECORDS, assembler.LITERALS),
+    )
+
+
+class EveryReader:
+    """Says of every text that all readers are to be asked."""
+
+    def of(self, text: str) -> int:
+        """The readers to ask about a line of this text."""
+        return ALL
+
+
+class Interests(EveryReader):
+    """Finds whom a text may concern; `keywords` are those of the rules."""
+
+    def __init__(self, keywords: Iterable[str]) -> None:
+        bits: dict[str, int] = {}
+        for bit, literals in (*_of_lines(), (RULES, keywords)):
+            for literal in filter(None, literals):
+                bits[literal] = bits.get(literal, 0) | bit
+        self._bits = tuple(bits.values())
+        self._search = AhoCorasick(bits).find_matches_as_indexes
+
+    def of(self, text: str) -> int:
+        """The readers to ask about a line of this text."""
+        asked = 0
+        for found in self._search(text, overlapping=True):
+            asked |= self._bits[found[0]]
+        return asked
