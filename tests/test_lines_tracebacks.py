@@ -308,7 +308,7 @@ def test_form(form):
     text, exceptions, culprit = FORMS[form]
     (record,) = records_of(text, "traceback")
     assert chain(record) == exceptions
-    assert culprit_file(record) == culprit
+    assert culprit_file(record.exceptions) == culprit
     for item in record.exceptions:
         if item.message and form != "ray without header":
             assert item.type.split("(")[0] in record.lines[item.line_index].text
@@ -369,7 +369,7 @@ def test_escaped_traceback_in_one_line():
     line = r'ERROR boom {"exc": "Traceback (most recent call last):\n  File \"/w/a.py\", line 3, in f\n    g()\nKeyError: \'k\'"}'
     (record,) = records_of(line, "traceback")
     assert record.exceptions[0].type == "KeyError"
-    assert culprit_file(record) == "/w/a.py:3"
+    assert culprit_file(record.exceptions) == "/w/a.py:3"
     assert not record.quoted
     (record,) = records_of(line.replace("ERROR", "INFO"), "traceback")
     assert record.quoted

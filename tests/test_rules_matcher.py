@@ -88,6 +88,21 @@ def test_a_cause_rule_anywhere_in_the_record_refines_it():
     assert sightings(rules(anywhere), log).told == [("anywhere", "CUDAError", 3)]
 
 
+def test_an_exception_cites_the_other_half_of_its_chain_and_its_own_place():
+    log = (
+        'Traceback (most recent call last):\n  File "/home/me/data.py", line 5, in get\n    return d[k]\n'
+        "KeyError: 'role'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        + RAISED.replace("step(batch)", "get(k)")
+    )
+    (made,) = sightings(rules(), log).kept
+    assert (made.error_type, made.line.number, [line.number for line in made.also]) == ("KeyError", 4, [11])
+    assert made.captures["file"] == "/home/me/data.py:5"
+    of_library = log.replace("/home/me/data.py", "/env/lib/python3.11/site-packages/data.py")
+    (made,) = sightings(rules(), of_library).kept
+    assert (made.error_type, made.line.number, [line.number for line in made.also]) == ("RuntimeError", 11, [4])
+    assert made.captures["file"] == "/home/me/train.py:12"
+
+
 # What stands beside.
 
 BESIDE = rule(

@@ -6,9 +6,10 @@ frame that raised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
-from diagnose.models import Frame, RaisedException, Record
+from diagnose.models import Frame, RaisedException
 from diagnose.patterns import Lazy
 
 MAX_FRAMES = 200
@@ -65,25 +66,23 @@ def innermost_user_frame(exception: RaisedException) -> Frame | None:
     return next((frame for frame in reversed(exception.frames) if frame.user), None)
 
 
-def culprit_file(record: Record) -> str | None:
-    """`file:line` of the innermost user frame of the first raised exception that has one.
+def culprit_file(exceptions: Sequence[RaisedException]) -> str | None:
+    """`file:line` of the innermost user frame of the first of the exceptions that has one.
 
     A decorator's frame only hands the call on: the frame that made the call is the one to look at.
     """
-    for exception in record.exceptions:
+    for exception in exceptions:
         own = [frame for frame in exception.frames if frame.user]
         if own:
             return _place(next((frame for frame in reversed(own) if frame.function not in _HANDED_ON), own[-1]))
     return None
 
 
-def library_file(record: Record) -> str | None:
-    """`file:line` of the installed package's frame nearest to the raise, Python itself and torch apart."""
-    for exception in record.exceptions:
-        if exception.frames:
-            frame = next((frame for frame in reversed(exception.frames) if _of_package(frame)), None)
-            return _place(frame) if frame is not None else None
-    return None
+def library_file(exceptions: Sequence[RaisedException]) -> str | None:
+    """`file:line` of the installed package's frame nearest to the first raise, Python itself and torch apart."""
+    frames = next((exception.frames for exception in exceptions if exception.frames), ())
+    frame = next((frame for frame in reversed(frames) if _of_package(frame)), None)
+    return _place(frame) if frame is not None else None
 
 
 def _of_package(frame: Frame) -> bool:

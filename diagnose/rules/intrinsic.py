@@ -129,7 +129,7 @@ _ERRNO_TYPES: Mapping[int, str] = {
 }
 # Classes of libraries that have the name of an error type.
 _LIBRARY_CLASSES = frozenset({"CalledProcessError", "JSONDecodeError", "OutOfMemoryError"})
-# Raised and caught as a matter of course inside libraries: as the handled half of a chain they are control flow.
+# Raised and caught as a matter of course: as the handled half of a chain they may be control flow.
 _CONTROL_FLOW = frozenset(
     {
         "AttributeError",
@@ -148,6 +148,12 @@ _MESSAGE_LINES = 12
 _TOLD = Lazy(r"\s{0,8}((?:\w{1,60}\.){0,8}([A-Z]\w{2,60})): ?")
 _HANDLED = "During handling of the above exception"
 _CAUSED = "direct cause of the following exception"
+# Functions in the midst of another one's lines, which Python gives frames of their own.
+_WITHIN = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>"})
+_CLEANS_UP = Lazy(
+    r"(?i:clean_?up|shut_?down|tear_?down|finali[sz]e|finish|close|destroy|terminate|release|disconnect|unlink|rollback"
+    r"|__exit__|__del__|on_exception|on_fail|report_error|send_alert)"
+)
 
 
 def deciding_exception(record: Record) -> RaisedException | None:
@@ -156,19 +162,53 @@ def deciding_exception(record: Record) -> RaisedException | None:
     The first raised, as it lies beneath the rest; but not where it was only being handled, without being named as the
     cause, and is control flow or happened in a library, and not where it is a wrapper's word for a remote failure.
     """
+    chain = deciding_chain(record)
+    return _told_within(chain[0], record) if chain else None
+
+
+def deciding_chain(record: Record) -> tuple[RaisedException, ...]:
+    """The exception that decides, as it was raised, and those raised after it."""
     chain = [exception for exception in record.exceptions if exception.name not in _NO_ERROR]
-    if not chain:
-        return None
-    handled_only = _HANDLED in record.text and _CAUSED not in record.text
-    while len(chain) > 1:
-        first = chain[0]
-        if error_type_of(first, {}) in ("RemoteTaskFailed", "PeerClosed", "Terminated") or (
-            handled_only and (first.name in _CONTROL_FLOW or innermost_user_frame(first) is None)
-        ):
-            chain.pop(0)
-        else:
-            break
-    return _told_within(chain[0], record)
+    while len(chain) > 1 and (
+        error_type_of(chain[0], {}) in ("RemoteTaskFailed", "PeerClosed", "Terminated")
+        or (_only_handled(chain[0], chain[1], record) and _says_little(chain[0], chain[1], record))
+    ):
+        chain.pop(0)
+    return tuple(chain)
+
+
+def _only_handled(first: RaisedException, second: RaisedException, record: Record) -> bool:
+    """Whether the second was raised while the first was being handled, and not because of it."""
+    between = "\n".join(line.body for line in record.lines[first.line_index + 1 : second.line_index]) or record.text
+    return _HANDLED in between and _CAUSED not in between
+
+
+def _says_little(first: RaisedException, second: RaisedException, record: Record) -> bool:
+    """Whether a handled exception was no failure: a library's own affair, or an attempt that its handler makes good.
+
+    The latter is caught where it was raised (`try: import apex`). It is the failure after all where the handler gives
+    up with an exception of its own, or where the handler cleans up and fails at that.
+    """
+    own = [frame for frame in first.frames if frame.user and frame.function not in _WITHIN]
+    if not own:
+        return innermost_user_frame(first) is None
+    outer = first.frames[0]
+    caught_there = any((frame.file, frame.function) == (outer.file, outer.function) for frame in second.frames)
+    if first.name not in _CONTROL_FLOW or len(own) > 1 or not (outer.user and caught_there):
+        return False
+    code = _raising_code(second, record)
+    gives_up = code.startswith("raise ") and second.frames[-1:] != () and second.frames[-1].user
+    names = [frame.function or "" for frame in second.frames[-2:]]
+    return not gives_up and not any(map(_CLEANS_UP.search, (code, *names)))
+
+
+def _raising_code(exception: RaisedException, record: Record) -> str:
+    """The line of code that a traceback quotes just before it states its exception."""
+    for line in record.lines[exception.line_index - 1 : 0 : -1][:4]:
+        text = line.body.strip()
+        if text.strip("^~ "):
+            return "" if text.startswith('File "') else text
+    return ""
 
 
 def _told_within(exception: RaisedException, record: Record) -> RaisedException:

@@ -18,7 +18,7 @@ from diagnose.models import DiagnosisRule, Line, LogSource, RaisedException, Rec
 from diagnose.models.rule import Role
 from diagnose.rules.captures import CODE_PLACE, LIBRARY_PLACE, RESERVED, UNDATED, Value, typed
 from diagnose.rules.gate import CompiledSignature, Gate
-from diagnose.rules.intrinsic import deciding_exception, error_type_of, role_of
+from diagnose.rules.intrinsic import deciding_chain, deciding_exception, error_type_of, role_of
 from diagnose.rules.sighting import EvidenceDraft, Sighting
 from diagnose.settings import Limits
 
@@ -203,13 +203,11 @@ class SourceMatcher:
         _, symptom = self._matcher.error_type(error_type)
         line = record.lines[min(exception.line_index, len(record.lines) - 1)]
         frame = innermost_user_frame(exception)
-        where = culprit_file(record)
+        where = culprit_file(deciding_chain(record))
         captures: dict[str, Value] = {"exception": exception.type, "message": exception.message[:_SHOWN_BYTES]}
         if where:
             captures["file"] = where
         _add_places(captures, record)
-        last = record.exceptions[-1]
-        also = (record.lines[min(last.line_index, len(record.lines) - 1)],) if last is not exception else ()
         sighting = Sighting(
             rule=None,
             signature="exception",
@@ -220,7 +218,7 @@ class SourceMatcher:
             attempt=attempt,
             captures=captures,
             place=f"{exception.type} {where or (frame.file if frame else '')}",
-            also=also,
+            also=_other_half(exception, record),
         )
         self._add(sighting, self._draft(line, 8, 4), record)
 
@@ -287,7 +285,7 @@ def _captures(rule: DiagnosisRule, match: regex.Match[str], line: Line, record: 
             captures.setdefault("host", node)
     if record.exceptions:
         exception = deciding_exception(record)
-        where = culprit_file(record)
+        where = culprit_file(deciding_chain(record))
         if where:
             captures.setdefault("file", where)
         _add_places(captures, record)
@@ -299,10 +297,18 @@ def _captures(rule: DiagnosisRule, match: regex.Match[str], line: Line, record: 
 
 def _add_places(captures: dict[str, Value], record: Record) -> None:
     """Where in the code it was raised, whatever a pattern of the rule calls `file`."""
-    if (place := culprit_file(record)) is not None:
+    chain = deciding_chain(record)
+    if (place := culprit_file(chain)) is not None:
         captures[CODE_PLACE] = place
-    if (place := library_file(record)) is not None:
+    if (place := library_file(chain)) is not None:
         captures[LIBRARY_PLACE] = place
+
+
+def _other_half(exception: RaisedException, record: Record) -> tuple[Line, ...]:
+    """The lines that state how a chain began and how it ended, without the one that decides."""
+    indexes = (record.exceptions[0].line_index, record.exceptions[-1].line_index)
+    others = dict.fromkeys(index for index in indexes if index != exception.line_index)
+    return tuple(record.lines[min(index, len(record.lines) - 1)] for index in others)
 
 
 def _without_general(matches: list[Match]) -> list[Match]:
