@@ -332,3 +332,41 @@ def test_odd_values_do_not_matter():
     jobs = {"jobs": [{"job_id": None, "state": None}, {"job_id": {}, "state": {"current": []}, "steps": [None, {}]}, 3]}
     for value in (odd, jobs, {"items": [3, None]}, {"items": {}}, {"nodes": [{"name": "x", "state": 3, "reason": {}}]}):
         assemble(read(json.dumps(value), kind="scheduler", tags=False))
+
+
+@pytest.mark.parametrize(
+    ("cut", "state"),
+    [
+        ("CANCELLED+", "CANCELLED"),
+        ("CANCELLED by 10+", "CANCELLED"),
+        ("CANCELLED b+", "CANCELLED"),
+        ("CANC+", "CANCELLED"),
+        ("OUT_OF_ME+", "OUT_OF_MEMORY"),
+        ("NODE_F+", "NODE_FAIL"),
+        ("PREEM+", "PREEMPTED"),
+        ("TIMEO+", "TIMEOUT"),
+        ("BOOT_+", "BOOT_FAIL"),
+        ("DEADL+", "DEADLINE"),
+        ("LAUNCH_FA+", "LAUNCH_FAILED"),
+        ("COMPLETED", "COMPLETED"),
+        # Which of two it was is not known, nor what is no state of Slurm's.
+        ("COMPLET+", "COMPLET+"),
+        ("ODD+", "ODD+"),
+    ],
+)
+def test_a_state_that_its_column_cut_is_the_only_one_that_begins_so(cut: str, state: str) -> None:
+    table = f"JobID|State|ExitCode|NodeList\n4711|{cut}|0:0|gx-[001-0+\n"
+    assert canonical(table) == [(2, f"slurm job=4711 state={state} exit=0:0")]
+
+
+def test_sacct_s_default_columns() -> None:
+    table = (
+        "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n"
+        "------------ ---------- ---------- ---------- ---------- ---------- -------- \n"
+        "4711              train        gpu        lab         64 CANCELLED+      0:0 \n"
+        "4711.batch        batch                   lab         32  CANCELLED     0:15 \n"
+    )
+    assert canonical(table) == [
+        (3, "slurm job=4711 name=train state=CANCELLED exit=0:0"),
+        (4, "slurm job=4711 step=batch name=batch state=CANCELLED exit=0:15"),
+    ]

@@ -34,6 +34,15 @@ _MAX_VALUE = 4096
 _PLAIN = Lazy(r"[^\s\"']+\Z")
 _EMPTY = frozenset({"", "(null)", "N/A", "None assigned", "<none>", "<unset>", "null", "Unknown"})
 
+# Slurm's states of a job, as its manual lists them; a column that is too narrow cuts them and puts a `+` at the end.
+_STATES = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "CONFIGURING", "DEADLINE", "FAILED", "LAUNCH_FAILED",
+    "NODE_FAIL", "OUT_OF_MEMORY", "PENDING", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
+    "RESIZING", "RESV_DEL_HOLD", "REVOKED", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
+    "SUSPENDED", "TIMEOUT",
+)  # fmt: skip
+_CUT = "+"
+
 _ORDER: Mapping[str, tuple[str, ...]] = {
     "slurm_job": (
         "job", "step", "name", "user", "state", "exit", "derived", "reason", "nodes", "start", "end", "preempt",
@@ -94,6 +103,7 @@ def slurm_job(values: Mapping[str, str], line: Line) -> Record | None:
     by = by or first("killrequestuser")
     user = first("user", "userid", "username")
     end = first("end", "endtime")
+    nodes = first("nodelist", "nodes")
     return canonical(
         "slurm_job",
         {
@@ -105,7 +115,7 @@ def slurm_job(values: Mapping[str, str], line: Line) -> Record | None:
             "exit": first("exitcode"),
             "derived": first("derivedexitcode"),
             "reason": first("reason", "statereason"),
-            "nodes": first("nodelist", "nodes"),
+            "nodes": None if nodes is not None and nodes.endswith(_CUT) else nodes,
             "start": first("start", "starttime"),
             "end": end,
             "preempt": first("preempttime"),
@@ -130,9 +140,18 @@ def _in_brackets(user: str | None) -> str | None:
 
 
 def _cancelled(state: str) -> tuple[str, str | None]:
-    """`CANCELLED by 1000` to the state and who did it."""
+    """`CANCELLED by 1000` to the state and who did it, where the column was wide enough to say that."""
     name, _, by = state.partition(" by ")
-    return name.strip(), by.strip() or None
+    return _uncut(name.strip()), None if by.endswith(_CUT) else by.strip() or None
+
+
+def _uncut(state: str) -> str:
+    """`OUT_OF_ME+` to the state that it is the beginning of, where that is but one; `CANCELLED+` cuts off by whom."""
+    if not state.endswith(_CUT):
+        return state
+    start = state.removesuffix(_CUT).split(" ")[0]
+    known = [name for name in _STATES if name == start] or [name for name in _STATES if name.startswith(start)]
+    return known[0] if len(known) == 1 else state
 
 
 def slurm_node(values: Mapping[str, str], line: Line) -> Record | None:
