@@ -117,7 +117,10 @@ def mark(source: str = "job.log", number: int = 1, *, time: float | None = None,
 
 @dataclass
 class Sightings:
-    """A sink that keeps everything; `told` is (rule or None, error type, line) of each sighting, in order."""
+    """A sink that keeps everything; `told` is (rule or None, error type, line) of each sighting, in order.
+
+    `lines` are those of what lasted, `over` of what was over again: (source, line, and the line that says so).
+    """
 
     kept: list[Sighting] = field(default_factory=list)
 
@@ -130,7 +133,11 @@ class Sightings:
 
     @property
     def lines(self) -> list[tuple[str, int]]:
-        return [(s.line.source.name, s.line.number) for s in self.kept]
+        return [(s.line.source.name, s.line.number) for s in self.kept if s.over is None]
+
+    @property
+    def over(self) -> list[tuple[str, int, int]]:
+        return [(s.line.source.name, s.line.number, s.over.number) for s in self.kept if s.over is not None]
 
 
 def sightings(rule_set: RuleSet, log: str | Mapping[str, str], *, kinds: Mapping[str, Any] | None = None) -> Sightings:

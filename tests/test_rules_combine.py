@@ -100,6 +100,33 @@ def test_unless_in_another_log_cancels_only_when_time_says_it_came_later():
     assert found(ONE_OF, sooner).lines == [("a.log", 1)]
 
 
+def test_what_was_over_again_is_sighted_with_the_line_that_says_so():
+    log = (
+        "alpha failed on sda\nbeta failed on sdb\nbeta failed on sda\nquiet\nbeta failed on sda\nalpha failed on sdb\n"
+    )
+    made = found(Match(any=("alpha",), unless=("beta",), join=("disk",)), log)
+    assert (made.lines, made.over) == ([("job.log", 6)], [("job.log", 1, 3)])
+    assert [one.number for one in made.kept[0].also] == [3]
+
+
+def test_each_outage_ends_with_the_first_line_after_it():
+    made = found(ONE_OF, "beta failed\nalpha failed\nbeta failed\nalpha failed\nalpha failed\nbeta failed\n")
+    assert made.over == [("job.log", 2, 3), ("job.log", 4, 6), ("job.log", 5, 6)]
+    assert made.lines == []
+
+
+def test_what_a_flapping_port_says_is_paired_whole():
+    made = rule(signatures=AB, match=ONE_OF)
+    matcher = Matcher(rules(made), Sightings(), Limits())
+    for name, first in (("alpha", 1), ("beta", 2)):
+        store = matcher.hits.setdefault(made.id, {}).setdefault(name, HitStore())
+        for number in range(first, 2001, 2):
+            one = line(number=number)
+            store.add(Hit(name, one, 0, {}, EvidenceDraft(one)))
+    assert combine(matcher, Inventory()) == ()
+    assert len(matcher.sink.over) == 1000
+
+
 def test_unless_honours_within():
     near = Match(any=("alpha",), unless=("beta",), within=Within(lines=5))
     assert lines(near, "alpha failed\nquiet\nbeta failed\n") == []

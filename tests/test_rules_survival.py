@@ -5,6 +5,7 @@ from collections import deque
 import pytest
 
 from diagnose.lines.timeline import AttemptProgress
+from diagnose.models import Over
 from diagnose.rules.edges import Edges
 from diagnose.rules.precedence import Clocks
 from diagnose.rules.survival import completion, failed_exits, set_aside
@@ -140,3 +141,77 @@ def test_a_death_that_the_finding_explains_does_not_acquit_it():
 
 def test_last_words_of_a_survivable_kind_are_an_end_too():
     assert judged(hiccup(), fatal(survivable=True, traceback=True))[0] == ["fatal"]
+
+
+# What was over again: a link that is up, a server that answers.
+
+PORT = Edges(rules(rule("port", signatures={"x": "x"}, error_type="NetworkError", explains=("comm/*",))))
+
+
+def outage(start=100.0, end=140.0, **how):
+    how = {"rule": "port", "source": "n1.dmesg", "sources": {"kernel"}, "hosts": {"n1"}, "survivable": True} | how
+    over = Over(how["source"], 9, end)
+    return finding(how.pop("id", "outage"), "NetworkError", at=start, line=how.pop("line", 5), over=over, **how)
+
+
+def waiting(at, **how):
+    how = {"role": "symptom", "source": "job.log", "line": 70} | how
+    return finding("waited", "NCCLTimeoutError", at=at, **how)
+
+
+@pytest.mark.parametrize(
+    ("at", "kept"),
+    [(90.0, False), (99.0, True), (120.0, True), (140.0, True), (155.0, True), (200.0, False)],
+    ids=["before it", "whole seconds", "in it", "as it ended", "seconds after", "long after"],
+)
+def test_an_outage_that_was_over_again_counts_where_the_job_failed_in_it(at, kept):
+    ids, why = judged(outage(), waiting(at), edges=PORT)
+    assert ("outage" in ids) is kept
+    assert why == ({} if kept else {"outage": "it was over again after 40 s, and nothing failed of it meanwhile"})
+
+
+@pytest.mark.parametrize(("began", "kept"), [(120.0, True), (60.0, False), (300.0, False)])
+def test_what_began_to_wait_in_an_outage_is_its_doing(began, kept):
+    late = waiting(began + 600.0, captures={"timeout_ms": 600_000})
+    assert ("outage" in judged(outage(), late, edges=PORT)[0]) is kept
+
+
+def test_steps_between_the_end_of_an_outage_and_the_failure_acquit_it():
+    recent = {"rank0.log": deque([mark("rank0.log", 1, time=60.0), mark("rank0.log", 2, time=150.0)])}
+    assert "outage" in judged(outage(), waiting(155.0), edges=PORT)[0]
+    assert judged(outage(), waiting(155.0), edges=PORT, recent=recent)[0] == ["waited"]
+
+
+def test_a_failure_of_another_kind_in_an_outage_is_not_its_doing():
+    assert judged(outage(), finding("own", "KeyError", at=120.0, source="job.log"), edges=PORT)[0] == ["own"]
+    ended = finding("ended", "Terminated", at=120.0, source="job.log")
+    assert judged(outage(), ended, edges=PORT)[0] == ["ended"]
+
+
+def test_what_the_kernel_says_besides_is_no_failure_of_the_job():
+    assert judged(outage(), waiting(120.0, sources={"kernel"}), edges=PORT)[0] == ["waited"]
+
+
+def test_without_times_an_outage_that_was_over_again_is_set_aside_and_says_why():
+    kept, why = judged(outage(), waiting(None), edges=PORT)
+    assert kept == ["waited"]
+    assert why["outage"] == "it was over again after 40 s; no time tells whether the job had failed by then"
+
+
+@pytest.mark.parametrize(("number", "kept"), [(3, False), (7, True), (12, False)])
+def test_within_one_log_the_order_of_lines_tells(number, kept):
+    port = outage(None, None, source="job.log", sources={"job"})
+    assert ("outage" in judged(port, waiting(None, line=number), edges=PORT)[0]) is kept
+
+
+def test_the_end_of_an_outage_is_read_on_the_common_clock():
+    clocks = Clocks({"n1.dmesg": -300.0})
+    assert "outage" in judged(outage(400.0, 440.0), waiting(120.0), edges=PORT, clocks=clocks)[0]
+
+
+def test_an_outage_outlives_its_end_in_the_account_of_what_was_set_aside():
+    flaps = [outage(100.0 * n, 100.0 * n + 9, id=f"flap{n}") for n in range(1, 31)]
+    _, excluded = set_aside(flaps, AttemptProgress(), PORT, Clocks())
+    assert len(excluded) == 8
+    assert sum(one.finding.count for one in excluded) == 30
+    assert excluded[-1].finding.last == 3000.0

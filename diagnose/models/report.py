@@ -40,6 +40,15 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Over:
+    """Where and when a log says that something was over again. `time` is seconds since the epoch."""
+
+    source: str
+    line: int
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that happened to one unit in one attempt, however many lines say so.
 
@@ -48,7 +57,8 @@ class Finding:
     that said it, `spans` the same by source name. `sources` are the kinds of source that said it: two kinds are
     independent witnesses. `by_rank` keeps what each rank's first line captured. `place` tells apart what one rule saw
     at different places. `traceback` marks what ended in a Python traceback: a process's last words. `presumed` is where
-    it probably happened, when no line of it says so and its log speaks of one process or host only.
+    it probably happened, when no line of it says so and its log speaks of one process or host only. `over` is where
+    its rule saw that it was over again: what failed until then may still be its doing.
     """
 
     id: str
@@ -75,6 +85,7 @@ class Finding:
     survivable: bool = False
     shadow: bool = False
     presumed: Unit = Unit()
+    over: Over | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,8 @@ class ChainLink:
 class Culprit:
     """What to blame, under the name the inputs use, with every other name they give it.
 
-    `presumed` marks a host that no line of the finding names: it is worth a look, and no more.
+    `presumed` marks a host that no line of the finding names: it is worth a look, and no more. `pod` marks one that is
+    only known as a pod: which machine it ran on, no input says.
     """
 
     kind: CulpritKind
@@ -119,6 +131,12 @@ class Culprit:
     why: str
     names: tuple[str, ...] = ()
     presumed: bool = False
+    pod: bool = False
+
+    @property
+    def machine(self) -> bool:
+        """Whether it is a host that something could be done with."""
+        return self.kind == "host" and not self.pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,15 +111,14 @@ def _explained(report: Report, width: int) -> list[str]:
         causes = explanation.explained.get(finding.id, ())
         why = f"explained by {', '.join(causes[:4])}" if causes else "nothing explains it"
         lines.append(f"  {_finding(finding)}: {why}")
-        lines.extend(
-            f"      {evidence.source}:{evidence.line}  {evidence.text[: width - 10]}"
-            for evidence in finding.evidence[:2]
-        )
+        lines.extend(_lines_of(finding, width))
     if not explanation.findings:
         lines.append("  none")
     if explanation.excluded:
         lines.append("Set aside")
-        lines.extend(f"  {_finding(item.finding)}: {item.why}" for item in explanation.excluded)
+        for item in explanation.excluded:
+            lines.append(f"  {_finding(item.finding)}: {item.why}")
+            lines.extend(_lines_of(item.finding, width))
     if explanation.attribution:
         lines.append("Attribution")
         lines.extend(f"  {reason}" for reason in explanation.attribution)
@@ -128,6 +127,10 @@ def _explained(report: Report, width: int) -> list[str]:
         lines.extend(f"  {note}" for note in explanation.notes)
     lines.append(f"Policy row {report.recovery.policy or 'none'}; rules {report.decided_by.ruleset or '-'}")
     return [printable(line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + " ...") for line in lines]
+
+
+def _lines_of(finding: Finding, width: int) -> list[str]:
+    return [f"      {one.source}:{one.line}  {one.text[: width - 10]}" for one in finding.evidence[:2]]
 
 
 def _finding(finding: Finding) -> str:

@@ -23,7 +23,7 @@ OF_ONE_LINE = frozenset({"rank", "host", "gpu", "xid", "step", "pg", "pg_rank", 
 # Sources that are no attempt of the job: their sightings are told apart by minute and find their attempt by time.
 _TIMED = frozenset({"kernel", "scheduler"})
 
-Key = tuple[str, str, str, int, str | None, str | None, int | None, str, int, Value | None]
+Key = tuple[str, str, str, int, str | None, str | None, int | None, str, int, Value | None, tuple[str, int] | None]
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Aggregator:
         if group is None:
             if len(self._groups) >= self._limits.findings:
                 self.overflow += 1
-                key = (*key[:4], None, None, None, "", 0, None)
+                key = (*key[:4], None, None, None, "", 0, None, ("", 0) if sighting.over is not None else None)
                 group = self._groups.get(key)
             if group is None:
                 group = self._groups[key] = Group(sighting, traceback)
@@ -123,4 +123,5 @@ class Aggregator:
             sighting.place,
             minute,
             sighting.captures.get(lookup.key) if lookup is not None else None,  # each code of a table is its own fact
+            (sighting.over.source.name, sighting.over.number) if sighting.over is not None else None,
         )

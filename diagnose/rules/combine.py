@@ -2,14 +2,17 @@
 
 In: the hits that the matcher stored, from all sources. Out: sightings for the matcher's sink. What is not known (a
 time, a host, a rank) satisfies `within` and `same`; such sightings carry the capture `assumed`, which lowers the
-sureness.
+sureness. What `unless` found to be over again is a sighting too, which says so: whether the job had outlived it by
+then, `survival` decides.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from diagnose.dataclass import replace
 from diagnose.lines.inventory import Inventory
 from diagnose.models import DiagnosisRule, Line, RuleSet
 from diagnose.models.rule import Match, Within
@@ -31,8 +34,8 @@ def combine(matcher: Matcher, inventory: Inventory) -> tuple[str, ...]:
         if not stores:
             continue
         budget = _Budget()
-        for hits in _solutions(rule, stores, inventory, budget):
-            _add(rule, hits, matcher.sink, matcher.rule_set)
+        for hits, over in _solutions(rule, stores, inventory, budget):
+            _add(rule, hits, over, matcher.sink, matcher.rule_set)
         if budget.left <= 0:
             notes.append(f"rule {rule.id}: too many hits to pair them all")
     return tuple(notes)
@@ -49,7 +52,7 @@ class _Budget:
 
 def _solutions(
     rule: DiagnosisRule, stores: Mapping[str, HitStore], inventory: Inventory, budget: _Budget
-) -> Iterator[Sequence[Hit]]:
+) -> Iterator[tuple[Sequence[Hit], Hit | None]]:
     match = rule.match
     groups: list[Sequence[Hit]]
     if match.any:
@@ -60,11 +63,10 @@ def _solutions(
         if any(name not in stores for name in names):
             return
         groups = list(_tuples(match, [stores[name].all() for name in names], inventory, budget))
-    cancelling = [hit for name in match.unless if name in stores for hit in stores[name].all()]
-    if cancelling:
-        groups = [group for group in groups if not _cancelled(match, group, cancelling, inventory, budget)]
-    if len(groups) >= match.min_count:
-        yield from groups
+    cancelling = sorted((hit for name in match.unless if name in stores for hit in stores[name].all()), key=_position)
+    ended = [(group, _over(match, group, cancelling, inventory, budget)) for group in groups]
+    lasting = sum(over is None for _, over in ended)
+    yield from ((group, over) for group, over in ended if over is not None or lasting >= match.min_count)
 
 
 def _tuples(
@@ -91,23 +93,33 @@ def _tuples(
             yield chosen
 
 
-def _cancelled(
+def _over(
     match: Match, group: Sequence[Hit], cancelling: Sequence[Hit], inventory: Inventory, budget: _Budget
-) -> bool:
-    """Whether an `unless` signature was seen at or after the hit, at the same unit."""
+) -> Hit | None:
+    """The hit of an `unless` signature that comes first at or after one of the group, at the same unit.
+
+    `cancelling` are in the order of `_position`: those of the hit's own log are looked at first, from its line on.
+    """
     for hit in group:
-        for other in cancelling:
+        start = bisect_left(cancelling, _position(hit), key=_position)
+        end = bisect_right(cancelling, hit.line.source.name, key=lambda other: other.line.source.name)
+        for other in cancelling[start:end]:
             if not budget.spend():
-                return False
-            if _same_stream(hit.line, other.line):
-                later = other.line.number >= hit.line.number
-            elif hit.line.time is not None and other.line.time is not None:
-                later = other.line.time >= hit.line.time
-            else:
-                later = hit.line.source.name == other.line.source.name
-            if later and _fits(match, hit, other, inventory, unit=True):
-                return True
-    return False
+                return None
+            if _fits(match, hit, other, inventory, unit=True):
+                return other
+        elsewhere = [*cancelling[:start], *cancelling[end:]] if hit.line.time is not None else []
+        for other in elsewhere:
+            if not budget.spend():
+                return None
+            later = other.line.time is not None and other.line.time >= (hit.line.time or 0.0)
+            if (
+                later
+                and other.line.source.name != hit.line.source.name
+                and _fits(match, hit, other, inventory, unit=True)
+            ):
+                return other
+    return None
 
 
 def _fits(match: Match, one: Hit, other: Hit, inventory: Inventory, *, unit: bool = False) -> bool:
@@ -170,7 +182,7 @@ def _host(hit: Hit, inventory: Inventory) -> str | None:
     return inventory.canonical_host(host) if host else None
 
 
-def _add(rule: DiagnosisRule, hits: Sequence[Hit], sink: Sink, rule_set: RuleSet) -> None:
+def _add(rule: DiagnosisRule, hits: Sequence[Hit], over: Hit | None, sink: Sink, rule_set: RuleSet) -> None:
     merged: dict[str, Value] = {}
     for hit in hits:
         for name, value in hit.captures.items():
@@ -181,4 +193,6 @@ def _add(rule: DiagnosisRule, hits: Sequence[Hit], sink: Sink, rule_set: RuleSet
     first = min(hits, key=lambda hit: (hit.line.source.kind in _SOURCE_WITHOUT_ATTEMPT, hits.index(hit)))
     for hit in (first, *[hit for hit in hits if hit is not first]):
         sighting = sighting_of(rule, hit.signature, hit.line, hit.attempt, merged, rule_set)
+        if over is not None:
+            sighting = replace(sighting, also=(over.line,), over=over.line)
         sink.add(sighting, hit.draft, traceback=False)

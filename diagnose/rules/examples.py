@@ -38,9 +38,9 @@ class _Sightings:
     by_rule: dict[str, list[Sighting]] = field(default_factory=dict)
 
     def add(self, sighting: Sighting, draft: EvidenceDraft, *, traceback: bool) -> None:
-        """Keeps a sighting that a rule made."""
+        """Keeps a sighting that a rule made; what was over again is none, unless something else failed meanwhile."""
         del draft, traceback
-        if sighting.rule is not None:
+        if sighting.rule is not None and sighting.over is None:
             self.by_rule.setdefault(sighting.rule.id, []).append(sighting)
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from diagnose.dataclass import dataclass
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import Evidence, ExcludedFinding, Finding, Line, RuleSet, SourceKind, Unit
+from diagnose.models import Evidence, ExcludedFinding, Finding, Line, Over, RuleSet, SourceKind, Unit
 from diagnose.models.rule import Role
 from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import BY_UNIT, OF_ONE_LINE, Group
@@ -32,7 +32,7 @@ _KERNEL_LINE = Lazy(
 )
 _PCI = Lazy(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
 
-_Key = tuple[int | None, str | None, str, Role, str | None, str | None, str]
+_Key = tuple[int | None, str | None, str, Role, str | None, str | None, str, tuple[str, int] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ def resolve(
         entry = rule_set.taxonomy.get(sighting.error_type)
         if entry is None or entry.family not in BY_UNIT:
             host = gpu = None  # one thing that happened to many ranks, wherever they run
-        key = (attempt, rule, sighting.error_type, sighting.role, host, gpu, sighting.place)
+        over = (sighting.over.source.name, sighting.over.number) if sighting.over is not None else None
+        key = (attempt, rule, sighting.error_type, sighting.role, host, gpu, sighting.place, over)
         merged.setdefault(key, []).append((group, host, gpu))
     findings: list[Finding] = []
     excluded: list[ExcludedFinding] = []
@@ -232,6 +233,7 @@ def _finding(
         survivable=sighting.survivable,
         shadow=bool(sighting.rule and sighting.rule.status == "experimental"),
         presumed=_presumed(groups, inventory),
+        over=Over(over.source.name, over.number, over.time) if (over := sighting.over) is not None else None,
     )
 
 

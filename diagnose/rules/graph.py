@@ -112,7 +112,7 @@ def plausible(cause: Finding, effect: Finding, scope: Scope, clocks: Clocks) -> 
         return False
     if cause.role == "teardown" and effect.role == "cause" and clocks.before(cause, effect) is not True:
         return False  # clean-up ends a process only once it has begun
-    if cause.error_type in _SIGNAL_DEATHS and _waited(effect) >= _LONG_WAIT_MS and clocks.before(effect, cause):
+    if cause.error_type in _SIGNAL_DEATHS and waited(effect) >= _LONG_WAIT_MS and clocks.before(effect, cause):
         return False  # what was waited for had gone wrong long before
     if cause.family == "scheduler" and effect.error_type == "CollectiveHang" and not clocks.before(cause, effect):
         return False  # a hang is noticed while there is still a job
@@ -140,10 +140,10 @@ def reach(effect: Finding) -> float:
     """How long before its effect a cause may lie, in seconds: the operation's own time-out and a margin."""
     if effect.role == "teardown":
         return float("inf")  # clean-up comes when it comes
-    return (_waited(effect) / 1000 or DEFAULT_TIMEOUT) + MARGIN
+    return (waited(effect) / 1000 or DEFAULT_TIMEOUT) + MARGIN
 
 
-def _waited(effect: Finding) -> int:
+def waited(effect: Finding) -> int:
     """Milliseconds that an operation waited, or its time-out; 0 where it does not say."""
     values = (effect.captures.get("timeout_ms"), effect.captures.get("ran_ms"))
     return max((value for value in values if isinstance(value, int)), default=0)

@@ -33,6 +33,10 @@ class Clocks:
         """The finding's last time on the common clock."""
         return None if finding.last is None else finding.last + self._offset(finding)
 
+    def on_common(self, finding: Finding, time: float | None) -> float | None:
+        """A time that the finding's source states, on the common clock."""
+        return None if time is None else time + self._offset(finding)
+
     def _offset(self, finding: Finding) -> float:
         return next((self.offsets[name] for name in finding.spans if name in self.offsets), 0.0)
 
@@ -45,7 +49,7 @@ class Clocks:
 
     def before(self, one: Finding, other: Finding) -> bool | None:
         """Whether `one` came first."""
-        ordered = _by_kernel(one) == _by_kernel(other)  # a kernel log pasted into a job's log has its own order
+        ordered = by_kernel(one) == by_kernel(other)  # a kernel log pasted into a job's log has its own order
         for stream in one.streams.keys() & other.streams.keys() if ordered else ():
             if one.streams[stream][0] != other.streams[stream][0]:
                 return one.streams[stream][0] < other.streams[stream][0]
@@ -58,7 +62,8 @@ class Clocks:
         return None
 
 
-def _by_kernel(finding: Finding) -> bool:
+def by_kernel(finding: Finding) -> bool:
+    """Whether only a kernel says so."""
     return finding.sources == frozenset({"kernel"})
 
 

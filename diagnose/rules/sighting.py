@@ -26,7 +26,8 @@ class EvidenceDraft:
 class Sighting:
     """One sighting. `place` tells apart what one rule sees at different places (an exception's type and code line).
 
-    `attempt` counts within the source. `also` are further lines that belong to the same fact.
+    `attempt` counts within the source. `also` are further lines that belong to the same fact. `over` is the line that
+    says it was over again (a link is up, a server answers).
     """
 
     rule: DiagnosisRule | None
@@ -39,6 +40,7 @@ class Sighting:
     captures: Mapping[str, Value]
     place: str = ""
     also: tuple[Line, ...] = ()
+    over: Line | None = None
 
     @property
     def rank(self) -> int | None:

@@ -1,20 +1,25 @@
 """Survived is not a cause: findings after which the work went on are set aside, visibly.
 
 In: the findings of one attempt, its progress, the clocks. Out: the findings that still count, and the excluded ones
-with the reason.
+with the reason. What came back is survived only if the job was still well when it did: a link that is up again after
+the job died of it was down when it mattered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from diagnose.dataclass import replace
 from diagnose.lines.timeline import AttemptProgress, Mark
-from diagnose.models import ExcludedFinding, Finding, Line
+from diagnose.models import ExcludedFinding, Finding, Line, Over
 from diagnose.rules.captures import UNDATED
 from diagnose.rules.edges import Edges
-from diagnose.rules.precedence import Clocks
+from diagnose.rules.graph import plausible, waited
+from diagnose.rules.precedence import SAME_TIME, Clocks, by_kernel
 
 _COMPLETED = "the job completed after it"
+_AFTERWARDS = 30.0  # seconds: what an outage broke is noticed within retries and log buffers after its end
+_FLAPS_SHOWN = 8  # per unit
 # Problems that go on hurting while steps are still made: progress after them proves nothing.
 _WITH_PROGRESS = frozenset({"GPUThermalThrottle", "TrainingAnomaly"})
 
@@ -23,21 +28,41 @@ def set_aside(
     findings: Sequence[Finding], progress: AttemptProgress, edges: Edges, clocks: Clocks
 ) -> tuple[tuple[Finding, ...], tuple[ExcludedFinding, ...]]:
     """Splits findings into those that count and those that were survived."""
-    kept: list[Finding] = []
-    excluded: list[ExcludedFinding] = []
     end = completion(progress)
+    whys = {finding.id: _why(finding, progress, end, clocks) for finding in findings}
+    # What a job died of: its own words, which it did not outlive. A kernel's are no news of the job.
+    failures = [f for f in findings if f.over is None and not whys[f.id] and not f.sources <= {"kernel"}]
     for finding in findings:
-        why = _why(finding, progress, end, clocks)
-        if why:
-            excluded.append(ExcludedFinding(finding, why))
-        else:
-            kept.append(finding)
+        if finding.over is not None:
+            whys[finding.id] = whys[finding.id] or _over_in_time(
+                finding, finding.over, failures, progress, edges, clocks
+            )
+    kept = [finding for finding in findings if not whys[finding.id]]
+    excluded = _folded(ExcludedFinding(finding, why) for finding in findings if (why := whys[finding.id]))
     undated = [aside for aside in excluded if UNDATED in aside.finding.captures and aside.why != _COMPLETED]
     if undated and any(f.role == "symptom" for f in kept) and not any(f.role == "cause" for f in kept):
         # Others waited for what nothing else explains, and where a listing stands in a log is not when it happened.
         kept += [aside.finding for aside in undated]
         excluded = [aside for aside in excluded if aside not in undated]
     return _went_on(kept, excluded, edges)
+
+
+def _folded(excluded: Iterable[ExcludedFinding]) -> list[ExcludedFinding]:
+    """A port that flaps all day is told a few times; the last one counts the rest."""
+    kept: list[ExcludedFinding] = []
+    places: dict[tuple[object, ...], list[int]] = {}
+    for aside in excluded:
+        finding = aside.finding
+        same = places.setdefault((finding.rule, finding.error_type, finding.hosts, finding.gpus), [])
+        if finding.over is None or len(same) < _FLAPS_SHOWN:
+            same.append(len(kept))
+            kept.append(aside)
+            continue
+        known = kept[same[-1]].finding
+        lasts = [time for time in (known.last, finding.last) if time is not None]
+        both = replace(known, count=known.count + finding.count, last=max(lasts, default=None))
+        kept[same[-1]] = replace(kept[same[-1]], finding=both)
+    return kept
 
 
 def completion(progress: AttemptProgress) -> Line | None:
@@ -63,6 +88,48 @@ def _why(finding: Finding, progress: AttemptProgress, end: Line | None, clocks: 
     if any(len(marks) >= 2 and _mark_after(marks[-2], finding, clocks) for marks in progress.recent.values()):
         return "the job made progress after it"
     return None
+
+
+def _over_in_time(
+    finding: Finding,
+    over: Over,
+    failures: Iterable[Finding],
+    progress: AttemptProgress,
+    edges: Edges,
+    clocks: Clocks,
+) -> str | None:
+    """Why what was over again harmed nobody; None where something that it explains failed meanwhile."""
+    answers: set[bool | None] = set()
+    for failure in failures:
+        scope = edges.scope(finding, failure) if failure.role != "teardown" else None
+        if scope is not None and plausible(finding, failure, scope, clocks):
+            answers.add(_meanwhile(finding, over, failure, progress, clocks))
+    if True in answers:
+        return None
+    timed = over.time is not None and finding.last is not None
+    after = f" after {max(0.0, (over.time or 0.0) - (finding.last or 0.0)):.0f} s" if timed else ""
+    if answers == {None}:
+        return f"it was over again{after}; no time tells whether the job had failed by then"
+    return f"it was over again{after}, and nothing failed of it meanwhile"
+
+
+def _meanwhile(finding: Finding, over: Over, other: Finding, progress: AttemptProgress, clocks: Clocks) -> bool | None:
+    """Whether `other` fell, or what it waited for began, between a finding and its end; None where nothing tells."""
+    start, end, fell = clocks.first(finding), clocks.on_common(finding, over.time), clocks.first(other)
+    if start is None or end is None or fell is None or clocks.gap(finding, other) is None:
+        span = other.spans.get(over.source)
+        if span is None or over.source not in finding.spans or by_kernel(finding) != by_kernel(other):
+            return None
+        return finding.spans[over.source][0] <= span[0] <= over.line
+    began = fell - waited(other) / 1000
+    if start - SAME_TIME <= fell <= end or start - SAME_TIME <= began <= end + SAME_TIME:
+        return True
+    return end < fell <= end + _AFTERWARDS and not _step_between(progress, end, fell)
+
+
+def _step_between(progress: AttemptProgress, start: float, end: float) -> bool:
+    marks = (mark for marks in progress.recent.values() for mark in marks)
+    return any(mark.time is not None and start + 1.0 < mark.time < end for mark in marks)
 
 
 def _mark_after(mark: Mark | None, finding: Finding, clocks: Clocks) -> bool:
