@@ -74,13 +74,20 @@ class Spread:
             self._start(self._pieces[turn::processes], make)
 
     def _start(self, pieces: Sequence[Piece], make: Make) -> None:
+        import signal
+
         receiver, sender = os.pipe()
-        process = os.fork()
-        if not process:
-            _work(pieces, make, receiver, sender)
-        os.close(sender)
-        self._made.append(process)
-        self._pipes.append(os.fdopen(receiver, "rb", 1 << 16))
+        # Ctrl-C reaches every process of a terminal: this one ends the others, which have nothing to say of it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process = os.fork()
+            if not process:
+                _work(pieces, make, [receiver, *(pipe.fileno() for pipe in self._pipes if pipe is not None)], sender)
+            os.close(sender)
+            self._made.append(process)
+            self._pipes.append(os.fdopen(receiver, "rb", 1 << 16))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def has(self, number: int) -> bool:
         """Whether input `number` is read by these processes."""
@@ -126,27 +133,29 @@ class Spread:
         self._pipes.clear()
 
 
-def _work(pieces: Sequence[Piece], make: Make, receiver: int, sender: int) -> None:
-    """The life of one process; never returns."""
-    import queue
-    import threading
-
-    waiting: queue.Queue[bytes] = queue.Queue(_AHEAD)
-
-    def send() -> None:
-        while data := waiting.get():
-            view = memoryview(len(data).to_bytes(_SIZE, "little") + data)
-            while view:
-                view = view[os.write(sender, view) :]
-
+def _work(pieces: Sequence[Piece], make: Make, receivers: Sequence[int], sender: int) -> None:
+    """The life of one process; never returns. `receivers` are its parent's ends of the pipes so far."""
     try:
-        os.close(receiver)
+        import queue
+        import threading
+
+        waiting: queue.Queue[bytes] = queue.Queue(_AHEAD)
+
+        def send() -> None:
+            try:
+                while data := waiting.get():
+                    view = memoryview(len(data).to_bytes(_SIZE, "little") + data)
+                    while view:
+                        view = view[os.write(sender, view) :]
+            except OSError:  # the parent is gone, or does not listen any more: nobody needs the rest
+                os._exit(0)
+
+        for receiver in receivers:  # a pipe that somebody could still read would never break
+            os.close(receiver)
         sending = threading.Thread(target=send, daemon=True)
         sending.start()
         for piece in pieces:
             for frame in _frames(piece, make):
-                if not sending.is_alive():
-                    return
                 waiting.put(marshal.dumps(frame))
         waiting.put(b"")
         sending.join()

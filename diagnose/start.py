@@ -26,8 +26,11 @@ def main() -> int:
 
 
 def _told() -> int:
-    sys.stderr.write("\ndiagnose: interrupted\n")
-    sys.stderr.flush()
+    try:
+        sys.stderr.write("\ndiagnose: interrupted\n")
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # closed or full: the exit code says it
+        pass
     return INTERRUPTED
 
 

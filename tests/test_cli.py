@@ -153,11 +153,36 @@ def test_a_name_in_an_error_cannot_drive_the_terminal(call: Call, log: str, tmp_
         assert told.err.replace("\n", "").isprintable()
 
 
+# Python holds back what it could not write and tries again at its end, unless the environment says otherwise.
+BUFFERED = {name: value for name, value in environment().items() if name != "PYTHONUNBUFFERED"}
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a system without /dev/full")
-def test_an_error_that_nobody_can_be_told_is_in_the_exit_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "stream", "code"),
+    [
+        (["{none}"], "2", 2),
+        (["--no-such-option"], "2", 2),
+        (["{log}", "--kernel-log", "{none}"], "2", 0),
+        (["rules", "show", "none"], "2", 2),
+        (["--help"], "1", 2),
+        (["--version"], "1", 2),
+        (["{log}"], "1", 2),
+    ],
+)
+def test_what_nobody_can_be_told_is_in_the_exit_code(
+    log: str, tmp_path: Path, arguments: list[str], stream: str, code: int
+) -> None:
+    given = [word.format(log=log, none=tmp_path / "none") for word in arguments]
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "diagnose", str(tmp_path / "none")], stderr=full, check=False)
-    assert done.returncode == 2
+        done = subprocess.run(
+            [sys.executable, "-m", "diagnose", *given],
+            stdout=full if stream == "1" else subprocess.DEVNULL,
+            stderr=full if stream == "2" else subprocess.DEVNULL,
+            check=False,
+            env=BUFFERED,
+        )
+    assert done.returncode == code
 
 
 def test_too_little_memory_is_told_in_one_line(call: Call, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,6 +202,72 @@ def test_output_that_cannot_be_written_is_told_in_one_line(call: Call, log: str,
         assert (done.code, done.out) == (2, "")
         assert done.err.startswith(f"diagnose: cannot write {target}: ")
         assert done.err.count("\n") == 1
+
+
+def test_the_report_never_takes_the_place_of_what_is_read(call: Call, log: str, tmp_path: Path) -> None:
+    kernel, record, units = (tmp_path / name for name in ("k.dmesg", "sacct.txt", "units.csv"))
+    kernel.write_text("[   12.000000] usb 1-1: new device\n")
+    record.write_text("JobID|State|ExitCode\n4711|FAILED|1:0\n")
+    units.write_text("rank,host,gpu\n0,gx-001,0\n")
+    (tmp_path / "soft").symlink_to(log)
+    os.link(log, tmp_path / "hard")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "taxonomy.yml").write_text("")
+    given = [log, "--kernel-log", str(kernel), "--scheduler-record", str(record), "--inventory", str(units)]
+    for target in (log, *(str(tmp_path / name) for name in ("soft", "hard", "k.dmesg", "sacct.txt", "units.csv"))):
+        before = Path(target).read_text()
+        done = call(*given, "-o", target)
+        assert (done.code, done.out) == (2, "")
+        assert done.err == f"diagnose: cannot write {target}: it is one of the inputs; choose another --output\n"
+        assert Path(target).read_text() == before
+    assert call(str(tmp_path), "-o", log).code == 2
+    assert call(f"{tmp_path}/*.log", "-o", log).code == 2
+    assert call(log, "--rules", str(site), "-o", str(site / "taxonomy.yml")).code == 2
+
+
+def test_a_report_may_stand_in_the_folder_that_is_read(call: Call, log: str, tmp_path: Path) -> None:
+    target = tmp_path / "report.md"
+    for _ in range(2):  # the second time it is there, and by its name no log
+        assert call(str(tmp_path), "--format", "markdown", "-o", str(target)).code == 0
+    assert "KeyError" in target.read_text()
+
+
+def test_the_report_does_not_replace_the_file_behind_standard_input(log: str) -> None:
+    with open(log) as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "diagnose", "-", "-o", log],
+            stdin=file, capture_output=True, text=True, check=False, env=environment(),
+        )  # fmt: skip
+    assert (done.returncode, Path(log).read_text()) == (2, FAILED)
+    assert "it is one of the inputs" in done.stderr
+
+
+@pytest.mark.parametrize("option", [[], ["-q"], ["--format", "json"]])
+def test_a_named_input_that_is_missing_is_told(call: Call, log: str, option: list[str]) -> None:
+    absent = log + ".absent"
+    for given in ([absent], ["--kernel-log", absent], ["--scheduler-record", absent]):
+        done = call(log, *given, *option)
+        assert done.code == 0
+        assert "KeyError" in done.out
+        assert ("job.log.absent" in done.out) == (option != ["-q"])
+        assert done.err == f"diagnose: {absent} does not exist; the report does without it\n"
+        assert call(log, *given[:-1], absent + "*", *option).err == ""
+
+
+def test_a_folder_that_is_named_like_a_verb(
+    call: Call, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "./rules" not in call("rules").err
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "job.log").write_text(FAILED)
+    for given in (["rules"], ["rules", "-q"]):
+        done = call(*given)
+        assert done.code == 2
+        assert done.err.endswith("a first word rules is a verb; the file or directory here is ./rules\n")
+    assert call("./rules").code == 0
+    assert "./rules" not in call("rules", "list", "--help").err
 
 
 def test_output_is_whole_or_not_at_all(call: Call, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,16 +618,6 @@ def test_columns_are_honoured(
     assert max(len(row) for row in call(str(log), "-o", str(tmp_path / "out.txt")).out.splitlines() or [""]) == 0
     written = (tmp_path / "out.txt").read_text().splitlines()
     assert max(len(row) for row in written[1:]) <= widest
-
-
-@pytest.mark.parametrize("option", ["--kernel-log", "--scheduler-record"])
-def test_a_named_file_that_is_missing_is_told(call: Call, log: str, tmp_path: Path, option: str) -> None:
-    absent = str(tmp_path / "absent.dmesg")
-    done = call(log, option, absent)
-    assert done.code == 0
-    assert f"{absent} does not exist" in done.err
-    assert "absent.dmesg" in done.out
-    assert call(log, option, str(tmp_path / "*.dmesg")).err == ""
 
 
 def test_the_bar_comes_after_a_second(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_lint_of_an_absent_path(call: Call, tmp_path: Path) -> None:
 def test_examples_of_one_rule(call: Call, site: Path) -> None:
     done = call("rules", "test", "fabric-lamp-red", "--rules", str(site))
     assert (done.code, done.out) == (0, "")
-    assert done.err == "1 rules, 2 examples, 0 problems\n"
+    assert done.err == "1 rule, 2 examples, 0 problems\n"
 
 
 def test_an_example_that_fails(call: Call, site: Path) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from diagnose import spread
-from diagnose.compress import ranges
-from diagnose.models import Report, RuleSet
+from diagnose.compress import Filters, Guard, Ranges, ranges
+from diagnose.models import LogSource, Report, RuleSet
 from diagnose.pipeline import Request, Services, diagnose
 from diagnose.settings import Limits, Settings
+from diagnose.sources import collect
 from tests.incidents import incidents, run
 
 MANY = Settings(processes=3)
@@ -110,3 +111,41 @@ def test_no_process_is_left(tmp_path: Path, rule_set: RuleSet) -> None:
     both([str(tmp_path)], rule_set)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_process_that_nobody_listens_to_ends_quietly(tmp_path: Path, rule_set: RuleSet) -> None:
+    log = tmp_path / "job.log"
+    log.write_text(steps(3000))
+    receiver, sender = os.pipe()
+    error, told = os.pipe()
+    pieces = spread.pieces_of(collect([str(log)], limits=Limits()).inputs)
+    process = os.fork()
+    if not process:
+        os.dup2(told, 2)
+        spread._work(pieces, lambda source, start=0: plain(rule_set, source, start), [receiver], sender)
+    os.close(receiver)
+    os.close(sender)
+    os.close(told)
+    assert os.waitpid(process, 0)[1] == 0
+    with os.fdopen(error, "rb") as file:
+        assert file.read() == b""
+
+
+def plain(rule_set: RuleSet, source: LogSource, start: int) -> Ranges:
+    return Ranges(source, Filters(rule_set.filters), Guard(()), Limits(), start)
+
+
+def test_an_interrupt_is_the_parents_to_hear(tmp_path: Path, rule_set: RuleSet, monkeypatch) -> None:
+    (tmp_path / "job.log").write_text(steps(900) + FAILURE)
+    whole, parent = spread._frames, os.getpid()
+
+    def frames(piece, make):
+        if os.getpid() != parent:
+            blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+            (tmp_path / f"{piece.index}.blocked").write_text(str(blocked))
+        yield from whole(piece, make)
+
+    monkeypatch.setattr(spread, "_frames", frames)
+    diagnose(Request([str(tmp_path / "job.log")]), Services(rule_set), MANY)
+    assert {path.read_text() for path in tmp_path.glob("*.blocked")} == {"True"}
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())

@@ -9,11 +9,13 @@ import argparse
 import contextlib
 import gc
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from diagnose.cli.streams import tell
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _MOST_PROCESSES = 8
 
 def run_diagnose(options: argparse.Namespace) -> int:
     """Diagnose and write the report; returns the exit code of the verdict."""
+    if options.output is not None:
+        _refuse_input(options)
     with _lasting():
         from diagnose.pipeline import Services, diagnose
         from diagnose.report import render
@@ -40,10 +44,7 @@ def run_diagnose(options: argparse.Namespace) -> int:
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
         services = Services(rules, on_progress=on_progress, on_wait=None if options.quiet else _tell_wait)
         report = diagnose(request, services, settings)
-    for path in (*options.kernel_log, *options.scheduler_record):
-        if path != "-" and not os.path.lexists(path) and not any(mark in path for mark in "*?["):
-            # The verdict stands without it, but whoever named it expects it to be read.
-            print(f"diagnose: {path} does not exist; the report does without it", file=sys.stderr)
+    _tell_unread(options)
     to_file = options.output is not None
     text = render(
         report,
@@ -76,11 +77,44 @@ def request_of(options: argparse.Namespace) -> Request:
     )
 
 
+def _tell_unread(options: argparse.Namespace) -> None:
+    """Says which named inputs were not read: the verdict stands without them, but whoever named them expects them."""
+    for path in dict.fromkeys((*options.logs, *options.kernel_log, *options.scheduler_record)):
+        exists = os.path.exists(path)
+        pattern = not exists and any(mark in path for mark in "*?[")  # that it may match nothing is its purpose
+        if path == "-" or pattern or (exists and os.access(path, os.R_OK)):
+            continue
+        tell(f"{path} {'cannot be read' if exists else 'does not exist'}; the report does without it")
+
+
+def _refuse_input(options: argparse.Namespace) -> None:
+    """Raises `UsageError` where the report would take the place of what is read, by whatever name."""
+    try:
+        status = os.stat(options.output)
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(status.st_mode):
+        return
+    from diagnose.sources import files_of
+
+    arguments = (*options.logs, *options.kernel_log, *options.scheduler_record)
+    named = [*(path for path in arguments if path != "-"), *options.rules, options.inventory or ""]
+    if any(_is_same(path, status) for path in files_of(list(filter(None, named)))) or (
+        "-" in arguments and _is_same(sys.stdin, status)
+    ):
+        raise UsageError(f"cannot write {options.output}: it is one of the inputs; choose another --output")
+
+
+def _is_same(file: str | TextIO, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(file if isinstance(file, str) else file.fileno()), status)
+    except (OSError, ValueError):
+        return False
+
+
 def _tell_wait(what: str) -> None:
     """Says what a silent run waits for."""
-    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in what)
-    with contextlib.suppress(OSError, ValueError):
-        print(f"diagnose: {shown}; Ctrl-C to stop", file=sys.stderr, flush=True)
+    tell(f"{what}; Ctrl-C to stop")
 
 
 def _processors() -> int:

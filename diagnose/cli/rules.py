@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from diagnose.cli.streams import say
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ examples:
   diagnose rules test my-rule --rules site/
   diagnose rules noise healthy.log
   diagnose rules schema diagnosis-rule > .schema.json"""
+
+
+def counted(count: int, what: str) -> str:
+    """`1 rule`, `2 rules`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -169,8 +175,8 @@ def _lint(options: argparse.Namespace) -> int:
     for problem in problems:
         print(problem)
     if re2_module() is None:
-        print("RE2 is not installed: patterns were checked by their syntax only", file=sys.stderr)
-    print(f"{len(problems)} problems" if problems else "no problems", file=sys.stderr)
+        say("RE2 is not installed: patterns were checked by their syntax only")
+    say(counted(len(problems), "problem") if problems else "no problems")
     return 1 if problems else 0
 
 
@@ -211,7 +217,7 @@ def _test(options: argparse.Namespace) -> int:
     examples = sum(len(rule.examples.positive) + len(rule.examples.negative) for rule in rule_set.diagnoses)
     examples += sum(len(rule.examples.noise) + len(rule.examples.signal) for rule in rule_set.filters)
     count = len(rule_set.diagnoses) + len(rule_set.filters)
-    print(f"{count} rules, {examples} examples, {len(problems)} problems", file=sys.stderr)
+    say(", ".join((counted(count, "rule"), counted(examples, "example"), counted(len(problems), "problem"))))
     return 1 if problems else 0
 
 
@@ -258,10 +264,10 @@ def _noise(options: argparse.Namespace) -> int:
         return 0
     for rule, log, number, line in noise.findings[:50]:
         print(f"{log}:{number}: {rule}: {line[:160]}")
-    print(f"{noise.lines} lines, {100 * noise.left / max(1, noise.lines):.1f} % left by the filters", file=sys.stderr)
+    say(f"{counted(noise.lines, 'line')}, {100 * noise.left / max(1, noise.lines):.1f} % left by the filters")
     for name, count in noise.filters[:50]:
         if count:
-            print(f"{name}: matches {count} lines, {100 * count / max(1, noise.lines):.1f} %")
+            print(f"{name}: matches {counted(count, 'line')}, {100 * count / max(1, noise.lines):.1f} %")
     frequent = [hit for hit in noise.keywords if hit[2] > FREQUENT * noise.lines]
     for rule, keyword, count in frequent[:20]:
         print(f"{rule}: keyword {keyword!r} in {count} lines")

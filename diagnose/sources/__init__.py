@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diagnose.models import Unit
 from diagnose.settings import Limits
 from diagnose.sources.collect import collect
+from diagnose.sources.walk import Left, find
 
-__all__ = ["collect", "load_inventory"]
+__all__ = ["collect", "files_of", "load_inventory"]
+
+
+def files_of(paths: Sequence[str], limits: Limits | None = None) -> list[str]:
+    """Return the paths of all files behind files, globs and folders, as `collect` would open them."""
+    return [found.path for found in find([(path, "job") for path in paths], limits or Limits(), Left())]
 
 
 def load_inventory(path: str, limits: Limits | None = None) -> tuple[Unit, ...]:
