@@ -149,6 +149,20 @@ def test_json_has_exactly_the_fields_of_the_contract() -> None:
     ]
 
 
+def test_a_year_that_no_input_states_is_not_made_up(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    lines = "Mar 05 04:02:09 gx-1 train: step {0} loss 2.5\nMar 05 04:02:10 gx-1 train: step {1} loss 2.5\n"
+    log.write_text(lines.format(1, 2) + "Mar 05 04:02:11 gx-1 train: KeyError: 'x'\n" + FAILED)
+    report = diagnose.diagnose(str(log))
+    told = json.dumps(to_json(report))
+    assert "04:02:1" in render(report, "text")
+    for invented in ("2000-", "1999-", "2001-"):
+        assert invented not in told
+    (tmp_path / "k.dmesg").write_text("[Thu Mar  5 04:01:00 2026] usb 1-1: new device\n")
+    dated = to_json(diagnose.diagnose(str(log), kernel_logs=[str(tmp_path / "k.dmesg")]))
+    assert "2026-03-05T04:02:10Z" in json.dumps(dated)
+
+
 def test_jsonl_is_one_line() -> None:
     for text in (HOSTILE, "a\nb\r\n\u2028"):
         written = render(everything(text), "jsonl")

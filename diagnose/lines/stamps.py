@@ -35,6 +35,7 @@ _DAY_SECONDS = 86_400
 _HALF_YEAR = 183 * _DAY_SECONDS
 # Where no input says the year: a leap year that nobody takes for the true one.
 _NO_YEAR = 2000
+_NO_YEARS = ("1999-", "2000-", "2001-")  # and its neighbours, for a log over New Year
 _BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _CACHED_MINUTES = 2048
@@ -76,6 +77,11 @@ def from_number(value: float) -> float | None:
             return value
         value /= 1000.0
     return None
+
+
+def is_dated(stamp: str) -> bool:
+    """Whether the year of an ISO stamp made here is one that an input stated."""
+    return not stamp.startswith(_NO_YEARS)
 
 
 class Calendar:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 
 from diagnose.dataclass import fields, is_dataclass
+from diagnose.lines.stamps import is_dated
 from diagnose.models import Report
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 
 SCHEMA = "diagnose.report/v1"
-_NOT_IN_CONTRACT = frozenset({"explanation", "message", "presumed"})
+_NOT_IN_CONTRACT = frozenset({"explanation", "message", "pod", "presumed"})
 _RENAMED = {"for_": "for"}
 # Left out where unknown: the contract has them optional but not null, or they would only be noise.
 _OPTIONAL = frozenset({"agent_state"})
+# Where no input states the year there is no time to give: the screen shows the clock, which was read.
+_TIMES = frozenset({"time", "started", "ended", "last_step_time"})
 
 
 def to_json(report: Report) -> dict[str, Json]:
@@ -37,6 +40,8 @@ def _plain(value: object) -> Json:
             item = getattr(value, field.name)
             if item is None and field.name in _OPTIONAL:
                 continue
+            if field.name in _TIMES and isinstance(item, str) and not is_dated(item):
+                item = None
             made[_RENAMED.get(field.name, field.name)] = _plain(item)
         return made
     if isinstance(value, dict):
