@@ -639,6 +639,68 @@ def test_hosts_need_a_proof():
     assert found["xy-2_rank1.log"].host == "xy-2"
 
 
+DMESG = b"[    0.062459] Linux version 5\n[    4.162459] x\n"
+
+
+def hosts(*paths, **more):
+    return {name: source.host for name, source in sources(*paths, **more).items()}
+
+
+@pytest.mark.parametrize("above", ["node-01", "alice01/h100", "home/mira01"])
+def test_a_folder_that_holds_everything_is_no_host(above, monkeypatch, here):
+    write(f"{above}/rank0.log")
+    write(f"{above}/rank1.log")
+    write(f"{above}/gx-04.dmesg", DMESG)
+    wanted = {"rank0.log": None, "rank1.log": None, "gx-04.dmesg": "gx-04"}
+    assert {name.rpartition("/")[2]: host for name, host in hosts(str(here)).items()} == wanted
+    monkeypatch.chdir(above)
+    assert hosts(".") == wanted
+
+
+def test_folders_that_tell_inputs_apart_are_hosts(here):
+    for host in ("gx-01", "gx-02"):
+        write(f"user12/{host}/rank{host[-1]}.log")
+        write(f"user12/{host}/var/log/dmesg", DMESG)
+    for paths in (["."], [str(here)], ["user12/gx-01", "user12/gx-02"], [str(here / "user12" / "gx-0*")]):
+        found = hosts(*paths)
+        assert len(found) == 4
+        assert all(host is not None and f"/{host}/" in f"/{name}" for name, host in found.items())
+
+
+def test_a_kernel_log_from_elsewhere_makes_no_host_of_the_folders_above_the_job(here):
+    write("scratch1/node02/job/rank0.log")
+    write("scratch1/node02/job/rank1.log")
+    write("nfs2/kern/gx-04.dmesg", DMESG)
+    write("nfs2/kern/dmesg.txt", DMESG)
+    write("nfs2/gx-07/dmesg.txt", DMESG)
+    write("home/mira01/dmesg.txt", DMESG)
+    job = str(here / "scratch1" / "node02" / "job")
+    for log, host in (
+        ("nfs2/kern/gx-04.dmesg", "gx-04"),
+        ("nfs2/kern/dmesg.txt", None),
+        ("nfs2/gx-07/dmesg.txt", "gx-07"),
+        ("home/mira01/dmesg.txt", None),
+    ):
+        assert list(hosts(job, kernel_logs=[log]).values()) == [None, None, host]
+
+
+def test_a_host_that_the_log_states_beats_the_folder():
+    write("node-01/rank0.log", b"pod-a-0:17:99 [0] NCCL INFO Bootstrap : Using eth0\n")
+    write("node-02/rank1.log", b"srun: error: gx-02: task 1: Killed\n")
+    write("node-03/rank2.log", b"hostname: node-03.cluster\n")
+    write("node-04/rank3.log")
+    assert list(hosts(".").values()) == [None, None, "node-03", "node-04"]
+
+
+def test_a_kernel_log_proves_only_the_likeliest_name():
+    write("team4/gx-04.dmesg", DMESG)
+    write("team4/kern.txt", KERNEL)
+    write("lab3/rank0.log")
+    write("team5/rank1.log")
+    assert hosts(".") == {"lab3/rank0.log": None, "team5/rank1.log": None, "team4/gx-04.dmesg": "gx-04",
+                          "team4/kern.txt": "lx-08"}  # fmt: skip
+
+
 def test_out_is_stdout_only_beside_err():
     for name in ("rank0.out", "rank0.err", "slurm-12.out"):
         write(name)

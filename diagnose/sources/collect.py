@@ -98,10 +98,14 @@ class _Readable:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Bytes on their way to becoming an input: below how many archives and compressions they lie."""
+    """Bytes on their way to becoming an input: below how many archives and compressions they lie.
+
+    `path` is as people typed it and `place` the same from the root on; both are empty for a pipe.
+    """
 
     name: str
     path: str
+    place: str
     origin: Origin
     role: Role
     named: bool
@@ -128,7 +132,11 @@ class _Collector:
             file = (found.path, found.name, found.size or 0)
             origin = self._pipe(found, stdin) if found.pipe else file_origin(*file, named=found.named)
             path = "" if found.pipe else found.path
-            self._add(_Candidate(found.name, path, origin, found.role, found.named, found.size))
+            self._add(
+                _Candidate(
+                    found.name, path, path and os.path.abspath(path), origin, found.role, found.named, found.size
+                )
+            )
         except SourceError as error:
             self._left.add_error(error)
 
@@ -214,6 +222,7 @@ class _Collector:
                     _Candidate(
                         shown,
                         path,
+                        f"{candidate.place or name}!{member.name}",
                         member.origin,
                         candidate.role,
                         named=False,
@@ -241,7 +250,7 @@ class _Collector:
             return
         text = b"".join(utf8_blocks(_Head(head), encoding_of(head), HEAD_BYTES))[: HEAD_BYTES * 2]
         content = content_of(text)
-        facts = facts_of(candidate.path or candidate.name)
+        facts = facts_of(candidate.path or candidate.name, candidate.place)
         kind = _kind(candidate.role, facts.kind, facts.kind_guess, content.kind, content.kernel_share)
         if not candidate.named and kind == "job" and _is_settings(candidate.name, settings=content.settings):
             self._left.add(candidate.name, "by its content settings, not a log; name the file to read it")
@@ -281,6 +290,7 @@ def _deeper(candidate: _Candidate, origin: Origin, layers: int) -> _Candidate:
     return _Candidate(
         candidate.name,
         candidate.path,
+        candidate.place,
         origin,
         candidate.role,
         candidate.named,

@@ -22,14 +22,18 @@ class NameFacts:
     """What one path says. Ranks and attempts are 0-based.
 
     `task` is a number that is a rank only if it belongs to a set that looks like ranks; `group` names that set.
-    `host_guesses` are texts that look like host names, the likeliest first. `kind_guess` needs the content's word.
-    `out` marks the extension `.out`, which means stdout only beside an `.err`.
+    `host_guesses` are texts in its last part that look like host names, the likeliest first. `folder` is where it lies,
+    and `folder_hosts` are those folders above it that look like hosts, the innermost first: how deep each lies, and the
+    name. Whether a folder may speak depends on where the other inputs lie. `kind_guess` needs the content's word. `out`
+    marks the extension `.out`, which means stdout only beside an `.err`.
     """
 
     kind: SourceKind | None = None
     kind_guess: SourceKind | None = None
     host: str | None = None
     host_guesses: tuple[str, ...] = ()
+    folder: tuple[str, ...] = ()
+    folder_hosts: tuple[tuple[int, str], ...] = ()
     rank: int | None = None
     local_rank: int | None = None
     task: int | None = None
@@ -168,7 +172,6 @@ _FOLDERS = (
     _name("rank", rf"(?:global[_-]?)?rank[._=-]?(?P<rank>{_NUMBER})"),
     # /var/log/pods/<namespace>_<pod>_<uid>/<container>/<restarts>.log
     _name("_", r"[a-z0-9-]{1,63}_(?P<pod>[a-z0-9][a-z0-9.-]{0,120})_[0-9a-f]{8}-?[0-9a-f-]{23,28}"),
-    _name(_DIGITS, rf"{_HOST}{_DOMAIN}"),
 )
 
 _PACKED = (".gz", ".zst", ".zstd", ".xz", ".bz2", ".lzma", ".z", ".tgz", ".txz", ".tbz2", ".tar", ".zip")
@@ -204,14 +207,36 @@ _MACHINES = frozenset(("gpu", "gpus", "cuda", "nodes", "c", "e", "g", "m", "n", 
 _SURE_HOST = r"(?:node|host|compute|dgx|hgx|gpu-?node|cnode)[a-z]{0,4}-?[0-9]{2,5}|nid[0-9]{3,6}|ip(?:-[0-9]{1,3}){4}"
 
 
-def facts_of(path: str) -> NameFacts:
-    """Return what `path` says; `!` between an archive and its member counts as a folder's `/`."""
-    *folders, base = [part for part in path.replace("!", "/").split("/") if part not in ("", ".", "..")] or [""]
+def facts_of(path: str, place: str | None = None) -> NameFacts:
+    """Return what `path` says; `!` between an archive and its member counts as a folder's `/`.
+
+    `place` is the same path from the root on, however it was typed: by it the folders of several inputs are compared.
+    """
+    *folders, base = _parts(path) or [""]
     facts = _file_facts(base)
     facts = _folder_facts(facts, folders, _plain(base)[0])
+    where = tuple(folders if place is None else _parts(place)[:-1])
+    likely = _machine_like if "kernel" in (facts.kind, facts.kind_guess) else host_like
+    facts = replace(facts, folder=where, folder_hosts=_hosts_among(where, likely))
     if facts.kind == "kernel" or facts.kind_guess == "kernel":
         return replace(facts, rank=None, local_rank=None, task=None, attempt=None, stream=None, out=False)
     return facts
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.replace("!", "/").split("/") if part not in ("", ".", "..")]
+
+
+def _hosts_among(folders: tuple[str, ...], likely: Callable[[str], bool]) -> tuple[tuple[int, str], ...]:
+    """Return the folders called like hosts, perhaps with their domain, the innermost first."""
+    found: list[tuple[int, str]] = []
+    for depth in range(len(folders), 0, -1):
+        host = folders[depth - 1].partition(".")[0]
+        # No expression, which every run on a file below some `user12` would have to compile.
+        plain = host[-1:].isdigit() and host[0].isalpha() and host.isascii() and host.replace("-", "").isalnum()
+        if plain and likely(host):
+            found.append((depth, host))
+    return tuple(found)
 
 
 def host_like(text: str, but: frozenset[str] = frozenset()) -> bool:
@@ -327,7 +352,7 @@ def _folder_facts(facts: NameFacts, folders: list[str], stem: str) -> NameFacts:
             if match := entry.match(folder, lower):
                 if "pod" in match.groupdict() and facts.task is not None:
                     facts = replace(facts, attempt=facts.task, task=None)
-                facts = _with(facts, match, _machine_like if "kernel" in (facts.kind, facts.kind_guess) else host_like)
+                facts = _with(facts, match)
                 break
     if facts.task is not None:
         facts = replace(facts, group="/".join((*folders, facts.group)))

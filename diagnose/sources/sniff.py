@@ -59,6 +59,12 @@ _FLIGHT_RECORDER = (
     (b'"collective_seq_id"', b'"profiling_name"'),
 )
 _STACKS = Lazy(rb"Process \d{1,10}: |Thread \d{1,10} \(|\[New LWP|#0 +0x[0-9a-f]{4,16} in ")
+_STATES_HOST = Lazy(
+    rb"(?:^|[\s|>])([A-Za-z][A-Za-z0-9.-]{0,100}):\d{1,9}:\d{1,9} \[\d{1,3}\] NCCL "
+    rb"|\bsrun: error: ([A-Za-z0-9.-]{1,100}): tasks? "
+    rb"|\b(?i:hostname)['\"]?[:=] {0,4}['\"]?([A-Za-z][A-Za-z0-9.-]{0,100})|\bSLURMD_NODENAME=([A-Za-z0-9.-]{1,100})"
+)
+_OPENS_HOST = (b"NCCL ", b"srun: error: ", b"ostname", b"HOSTNAME", b"SLURMD_NODENAME=")
 _PREFIX_RANK = Lazy(rb"\[(?:rank|default)(\d{1,6})\]")
 _ONE_RANK = Lazy(rb"\b(?:global_)?rank[ =:]{1,2}(\d{1,6})\b", re.IGNORECASE)
 
@@ -95,6 +101,14 @@ def ranks_of(head: bytes) -> frozenset[int]:
         return prefixed
     said = frozenset(int(rank) for rank in _ONE_RANK.findall(head))
     return said if len(said) == 1 else frozenset()
+
+
+def hosts_stated(head: bytes) -> frozenset[str]:
+    """Return the hosts that lines of `head` state outright: NCCL's prefix, srun's errors, a host's name so called."""
+    if not any(literal in head for literal in _OPENS_HOST):
+        return frozenset()
+    found = {name.partition(b".")[0] for groups in _STATES_HOST.findall(head) for name in groups if name}
+    return frozenset(name.decode("ascii").lower() for name in found) - {"localhost"}
 
 
 def names_host(head: bytes, host: str) -> bool:
