@@ -359,8 +359,9 @@ class _Run:
         if verdict.status == "no_failure" or (entry and entry.family not in _WANTS_KERNEL_LOG):
             return []
         given = {self.inventory.canonical_host(name) for name in self._kernel_hosts}
-        hosts = [culprit.id for culprit in verdict.culprits if culprit.kind == "host"]
-        wanted = [host for host in hosts or self.inventory.hosts if host not in given]
+        hosts = [culprit.id for culprit in verdict.culprits if culprit.machine]
+        pods = {culprit.id for culprit in verdict.culprits if culprit.pod}
+        wanted = [host for host in hosts or self.inventory.hosts if host not in given and host not in pods]
         shown = [f"kernel log of {host}" for host in wanted[:_MISSING_SHOWN]]
         return (
             [*shown, f"kernel logs of {len(wanted) - _MISSING_SHOWN} more hosts"]

@@ -118,8 +118,8 @@ TEXTS = {
         POD,
         [
             (6, 'k8s pod=ml-train/vlm-worker-3 node=k8-gpu-14 phase=Failed reason=Evicted message="The node was low on resource: ephemeral-storage."'),
-            (12, "k8s container=pytorch pod=ml-train/vlm-worker-3 state=waiting reason=CrashLoopBackOff"),
-            (14, 'k8s container=pytorch pod=ml-train/vlm-worker-3 last-state=terminated reason=OOMKilled exit=137 finished="Thu, 09 Apr 2026 20:30:12 +0000"'),
+            (12, "k8s container=pytorch pod=ml-train/vlm-worker-3 state=waiting reason=CrashLoopBackOff node=k8-gpu-14"),
+            (14, 'k8s container=pytorch pod=ml-train/vlm-worker-3 last-state=terminated reason=OOMKilled exit=137 node=k8-gpu-14 finished="Thu, 09 Apr 2026 20:30:12 +0000"'),
             (25, 'k8s event=Evicted type=Warning object=pod/vlm-worker-3 count=2 from=kubelet message="The node was low on resource."'),
         ],
     ),
@@ -243,7 +243,7 @@ JOB_OBJECT = {
 }
 WANTED = [
     "k8s pod=ml/w-1 node=n7 phase=Failed",
-    "k8s container=pytorch pod=ml/w-1 state=terminated reason=OOMKilled exit=137 restarts=2 finished=2026-04-09T20:30:12Z",
+    "k8s container=pytorch pod=ml/w-1 state=terminated reason=OOMKilled exit=137 restarts=2 node=n7 finished=2026-04-09T20:30:12Z",
     'k8s event=Preempted type=Normal object=pod/w-1 count=2 message="by x"',
     'k8s node=n7 condition=Ready status=Unknown reason=NodeStatusUnknown message="Kubelet stopped"',
     'k8s job=ml/ddp kind=PyTorchJob condition=Failed status=True reason=PyTorchJobFailed message="1 replica failed"',

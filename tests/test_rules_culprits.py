@@ -9,6 +9,7 @@ import pytest
 
 from diagnose.models import Report, RuleSet
 from diagnose.pipeline import Request, Services, diagnose
+from diagnose.report.screen import headline
 
 EVICTING = {"drain", "reset_gpu", "reboot", "replace"}
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -181,3 +182,43 @@ def test_a_guessed_host_is_told_as_a_guess_and_never_acted_on(rule_set: RuleSet,
     assert {culprit.kind for culprit in report.culprits} == {"rank"}
     assert "probably on gx-08" in report.culprits[0].names
     assert report.recovery.nodes == ()
+
+
+EVENTS = """LAST SEEN   TYPE      REASON      OBJECT      MESSAGE
+{}2m          Warning   Evicted     pod/lm-3    The node was low on resource: memory.
+"""
+PODS = """{"apiVersion": "v1", "kind": "PodList", "items": [
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lm-2"}, "spec": {"nodeName": "gx-02"},
+   "status": {"phase": "Running"}},
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lm-3"}, "spec": {"nodeName": "gx-03"},
+   "status": {"phase": "Failed", "containerStatuses": [
+     {"name": "pytorch", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}}]}
+"""
+
+
+def test_a_pod_whose_node_is_unknown_is_named_and_nothing_is_done_to_a_machine(
+    rule_set: RuleSet, tmp_path: Path
+) -> None:
+    report = report_on(EVENTS.format(""), rule_set, tmp_path)
+    assert [(culprit.id, culprit.pod, culprit.machine) for culprit in report.culprits] == [("lm-3", True, False)]
+    assert report.recovery.nodes == ()
+    assert report.coverage.not_read == ()
+    assert report.recovery.checks[0] == "kubectl describe pod lm-3"
+    assert "lm-3" not in report.recovery.checks[1]
+    assert headline(report).parts[-1] == "pod lm-3"
+
+
+def test_a_pod_whose_node_is_known_goes_under_the_node_s_name(rule_set: RuleSet, tmp_path: Path) -> None:
+    placed = "9m          Normal    Scheduled   pod/lm-3    Successfully assigned ml/lm-3 to gx-03\n"
+    report = report_on(EVENTS.format(placed), rule_set, tmp_path)
+    assert [(culprit.id, culprit.machine) for culprit in report.culprits] == [("gx-03", True)]
+    assert [(node.host, node.action) for node in report.recovery.nodes] == [("gx-03", "inspect")]
+
+
+def test_the_node_of_a_pod_in_a_list_is_its_own(rule_set: RuleSet, tmp_path: Path) -> None:
+    (tmp_path / "pods.json").write_text(PODS)
+    record = Request([], scheduler_records=[str(tmp_path / "pods.json")])
+    report = diagnose(record, Services(rule_set))
+    assert [culprit.id for culprit in report.culprits if culprit.kind == "host"] == ["gx-03"]
+    assert report.root_cause is not None
+    assert "pod lm-3" in report.root_cause.summary

@@ -10,7 +10,7 @@ keys in this order, keys without a value left out. A value with white space or q
     slurm node=cq04 state=DOWN* reason="Not responding" since=2026-05-02T22:26:25
     k8s pod=ml/ddp-worker-1 node=k8-gpu-14 phase=Failed reason=Evicted message="The node was low on resource: ..."
     k8s container=pytorch pod=ml/ddp-worker-1 state=terminated reason=OOMKilled exit=137 signal=9 restarts=2
-          started=... finished=... message="..."      (`last-state` for the state before a restart)
+          node=k8-gpu-14 started=... finished=... message="..."      (`last-state` for the state before a restart)
     k8s event=Preempted type=Normal object=pod/ddp-worker-1 count=3 from=kubelet message="Preempted by pod ..."
     k8s node=k8-gpu-14 condition=Ready status=Unknown reason=NodeStatusUnknown since=... message="Kubelet stopped ..."
     k8s job=ml/ddp kind=PyTorchJob condition=Failed status=True reason=PyTorchJobFailed since=... message="..."
@@ -51,8 +51,8 @@ _ORDER: Mapping[str, tuple[str, ...]] = {
     "slurm_node": ("node", "state", "reason", "since"),
     "k8s_pod": ("pod", "node", "phase", "reason", "message"),
     "k8s_container": (
-        "container", "pod", "state", "last-state", "reason", "exit", "signal", "restarts", "started", "finished",
-        "message",
+        "container", "pod", "state", "last-state", "reason", "exit", "signal", "restarts", "node", "started",
+        "finished", "message",
     ),
     "k8s_event": ("event", "type", "object", "count", "from", "message"),
     "k8s_node": ("node", "condition", "status", "reason", "since", "message"),

@@ -356,10 +356,11 @@ class _Item:
 
     def _pod(self, path: str, status: Json) -> Iterator[Record]:
         phase, reason = _text(status.get("phase")), _text(status.get("reason"))
+        node = _text(_dict(self._value.get("spec")).get("nodeName"))
         if phase:
             values = {
                 "pod": path,
-                "node": _text(_dict(self._value.get("spec")).get("nodeName")),
+                "node": node,
                 "phase": phase,
                 "reason": reason,
                 "message": _text(status.get("message")),
@@ -369,13 +370,13 @@ class _Item:
             for item in _list(status.get(key)):
                 container = _dict(item)
                 for which, label in (("lastState", "last-state"), ("state", "state")):
-                    yield from self._container(path, container, which, label)
+                    yield from self._container(path, node, container, which, label)
         for item in _list(status.get("conditions")):
             condition = _dict(item)
             if condition.get("type") == "DisruptionTarget":
                 yield from self._one_condition("k8s_job", {"job": path, "kind": "Pod"}, condition)
 
-    def _container(self, path: str, container: Json, which: str, label: str) -> Iterator[Record]:
+    def _container(self, path: str, node: str | None, container: Json, which: str, label: str) -> Iterator[Record]:
         for name, raw in _dict(container.get(which)).items():
             state = _dict(raw)
             reason, code = _text(state.get("reason")), _text(state.get("exitCode"))
@@ -387,6 +388,7 @@ class _Item:
                 "exit": code,
                 "signal": _text(state.get("signal")),
                 "restarts": _text(container.get("restartCount")),
+                "node": node,
                 "started": _text(state.get("startedAt")),
                 "finished": _text(state.get("finishedAt")),
                 "message": _text(state.get("message")),

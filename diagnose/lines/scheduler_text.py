@@ -369,6 +369,7 @@ class _Described:
             "reason": state.get("Reason"),
             "exit": state.get("Exit Code"),
             "signal": state.get("Signal"),
+            "node": self._head.get("Node", "").partition("/")[0],
             "started": state.get("Started"),
             "finished": state.get("Finished"),
             "message": state.get("Message"),

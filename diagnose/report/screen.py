@@ -69,7 +69,7 @@ def headline(report: Report) -> Headline:
 def _culprit(report: Report) -> str:
     by_kind: dict[str, list[str]] = {}
     for culprit in report.culprits:
-        by_kind.setdefault(culprit.kind, []).append(culprit.id)
+        by_kind.setdefault(culprit.kind, []).append(f"pod {culprit.id}" if culprit.pod else culprit.id)
     host = by_kind.get("host", [])
     if len(host) == 1 and "gpu" in by_kind:
         gpu = next(culprit for culprit in report.culprits if culprit.kind == "gpu")

@@ -79,8 +79,9 @@ class _Culprits:
                 if self._telling():
                     self._ranks(sorted(self._root.ranks), self._why)
             elif kind != "gpu" or len(self._root.ranks) <= 1 or self._root.gpus:
+                pod = kind == "host" and _names_pod(template, self._captures)
                 for value in _values(template, self._captures):
-                    self._add(kind, value, self._why)
+                    self._add(kind, value, self._why, pod=pod)
 
     def _waited_for(self, rule: DiagnosisRule, template: str) -> list[int]:
         """The ranks of a list; of those that others name, not the ones that report to have waited themselves."""
@@ -145,17 +146,19 @@ class _Culprits:
         if len(ranks) > 1 and len(hosts) == 1 and (host := hosts.pop()):
             self._add("host", host, why)
 
-    def _add(self, kind: CulpritKind, value: str, why: str, *, presumed: bool = False) -> None:
+    def _add(self, kind: CulpritKind, value: str, why: str, *, presumed: bool = False, pod: bool = False) -> None:
         names: tuple[str, ...] = ()
         if kind == "host":
-            value = self._inventory.canonical_host(value)
+            node = self._inventory.canonical_host(value)
+            pod = pod and value.startswith(node)  # else something says where the pod ran
+            value = node
         if (named := _NAMED.get(kind)) is not None:
             names = self._inventory.names(named, value)
             if kind == "gpu" and not names and len(self._root.hosts) == 1:
                 names = self._inventory.names(named, f"{next(iter(self._root.hosts))} {value}")
         if kind == "nic":
             value = value.partition(":")[0]
-        self._found.setdefault((kind, value), Culprit(kind, value, why, names, presumed))
+        self._found.setdefault((kind, value), Culprit(kind, value, why, names, presumed, pod))
 
 
 def _values(template: str, captures: Mapping[str, Value]) -> Iterator[str]:
@@ -166,6 +169,12 @@ def _values(template: str, captures: Mapping[str, Value]) -> Iterator[str]:
         yield from (str(item) for item in value if str(item) != "?") if len(value) <= _FEW else ()
     elif (text := fill_whole(template, captures)) and text != "?":
         yield text
+
+
+def _names_pod(template: str, captures: Mapping[str, Value]) -> bool:
+    """Whether `{host|pod}` comes to the pod's name, because the node is not known."""
+    names = "|".join(FIELD.findall(template)).split("|")
+    return "pod" in names and field_value("|".join(name for name in names if name != "pod"), captures) is None
 
 
 def _listed(template: str, captures: Mapping[str, Value]) -> list[int]:

@@ -217,7 +217,7 @@ def fits(row: PolicyRow, situation: Situation) -> bool:
 
 def _targets(situation: Situation) -> list[tuple[str, str | None]]:
     """The hosts to act on: named culprits, or where a named rank or GPU lives."""
-    hosts = [culprit.id for culprit in situation.culprits if culprit.kind == "host"] or list(situation.hosts)
+    hosts = [culprit.id for culprit in situation.culprits if culprit.machine] or list(situation.hosts)
     gpus = [culprit.id for culprit in situation.culprits if culprit.kind == "gpu"]
     if len(hosts) > 8:  # a long list is not a lead: the shared part is to be looked at
         return []

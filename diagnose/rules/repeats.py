@@ -81,7 +81,8 @@ class Repeats:
 def unit_of(finding: Finding, culprits: Sequence[Culprit]) -> Unit:
     """The unit of a finding; its named culprits say more than where it was seen, and what is presumed says nothing."""
     named = {
-        kind: frozenset(c.id for c in culprits if c.kind == kind and not c.presumed) for kind in ("host", "gpu", "nic")
+        kind: frozenset(c.id for c in culprits if c.kind == kind and not (c.presumed or c.pod))
+        for kind in ("host", "gpu", "nic")
     }
     rank = next(iter(finding.ranks)) if len(finding.ranks) == 1 else None
     return Unit(

@@ -313,7 +313,7 @@ class _Builder:
             return []
         if root.family == "comm":
             return sorted(self._unit(root, culprits).hosts)
-        hosts = [culprit.id for culprit in culprits if culprit.kind == "host"]
+        hosts = [culprit.id for culprit in culprits if culprit.machine]
         return hosts or sorted(root.hosts) or sorted({host for f in self._witnesses(root) for host in f.hosts})
 
     def _situation(

@@ -114,7 +114,7 @@ def words_of(
     if "file" in rule.captures and captures.get("file") == captures.get(CODE_PLACE):
         # The rule's own file is another than the line of code that a traceback ends in.
         captures = {name: value for name, value in captures.items() if name != "file"}
-    hosts = [culprit.id for culprit in culprits if culprit.kind == "host"]
+    hosts = [culprit.id for culprit in culprits if culprit.machine]
     where = {"host": hosts[0], **captures} if len(hosts) == 1 else captures
     checks = (fill(check, where, rule.captures, command=True) for check in said.checks)
     return Words(
