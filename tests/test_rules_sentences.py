@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.rules.lint.sentences import always_captured, faulty
+from diagnose.rules.lint.sentences import always_captured, faulty, unagreed
 from diagnose.rules.sentences import fill, one_line, required, variants
 from diagnose.rules.words import EXCEPTION_HINTS, OTHER_HINT
 
@@ -23,6 +23,14 @@ from diagnose.rules.words import EXCEPTION_HINTS, OTHER_HINT
         ("[Ranks {ranks}|Some ranks] waited", {"ranks": (4,)}, "Rank 4 waited"),
         ("[Ranks {ranks}|Some ranks] waited", {"ranks": "4"}, "Rank 4 waited"),
         ("[Ranks {ranks}|Some ranks] waited", {"ranks": ()}, "Some ranks waited"),
+        ("Lost nodes {nodes}", {"nodes": "gpu-207-089"}, "Lost node gpu-207-089"),
+        ("Lost nodes {nodes}", {"nodes": "gx-[01-04]"}, "Lost nodes gx-[01-04]"),
+        ("[Tasks {tasks} {tasks#was|were}|Processes were] killed", {"tasks": "2"}, "Task 2 was killed"),
+        ("[Tasks {tasks} {tasks#was|were}|Processes were] killed", {"tasks": "0-3"}, "Tasks 0-3 were killed"),
+        ("[Tasks {tasks} {tasks#was|were}|Processes were] killed", {}, "Processes were killed"),
+        ("[Nodes {a|b} {a|b#is|are}|A node is] lost", {"b": ("n1",)}, "Node n1 is lost"),
+        ("[Nodes {a|b} {a|b#is|are}|A node is] lost", {"a": ("n1", "n2")}, "Nodes n1, n2 are lost"),
+        ("{n#It was|They were} there", {}, "They were there"),
         ("[of {job}]", {}, ""),
         ("a[[0]] is {x}", {"x": 1}, "a[0] is 1"),
         ("It is {x}", {}, "It is (unknown)"),
@@ -39,6 +47,20 @@ def test_sentences_are_filled(template, captures, wanted):
 def test_values_are_shown_by_their_type():
     kinds = {"waited": "duration_ms", "size": "bytes"}
     assert fill("{waited}, {size}", {"waited": 600_000, "size": 1 << 30}, kinds) == "10 min, 1 GiB"
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (11, "11 jobs")])
+def test_words_agree_with_a_count(count, wanted):
+    assert fill("{jobs} {jobs#job|jobs}", {"jobs": count}, {"jobs": "int"}) == wanted
+
+
+def test_lint_names_words_that_do_not_agree():
+    kinds = {"count": "int", "name": "str", "tasks": "str"}
+    assert list(unagreed("Killed {count} workers", kinds)) == [("{count} workers", "{count} {count#worker|workers}")]
+    (found,) = unagreed("[tasks {tasks}|processes] were killed", kinds)
+    assert found[1] == "{tasks#was|were}"
+    good = "{name} workers of {count} s, {count} {count#job|jobs}, tasks {tasks} {tasks#was|were} killed"
+    assert not list(unagreed(good, kinds))
 
 
 def test_what_a_log_says_is_one_word_of_a_command():

@@ -31,7 +31,10 @@ UNDATED = "undated"
 # Where a traceback says that it was raised: the user's own frame, and the installed package's below it.
 CODE_PLACE, LIBRARY_PLACE = "code_place", "library_place"
 _PCI = Lazy(r"[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}")
-FIELD = Lazy(r"\{(\w+(?:\|\w+){0,7})\}")
+_NAMES = r"\w+(?:\|\w+){0,7}"
+FIELD = Lazy(r"\{(" + _NAMES + r")\}")
+# A word that agrees with how many a value says or holds.
+AGREEMENT = Lazy(r"\{(" + _NAMES + r")#([^{}|\[\]]*)\|([^{}|\[\]]*)\}")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SCALES: Mapping[CaptureType, Sequence[tuple[str, int]]] = {
     "bytes": (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1)),
@@ -78,11 +81,21 @@ def shown(value: Value, limit: int = 8, kind: CaptureType | None = None) -> str:
             return _in_units(value, _SCALES[kind])
         return str(value)
     if value and all(isinstance(item, int) and not isinstance(item, bool) for item in value):
-        parts = ranges(int(item) for item in value)
-    else:
-        parts = [str(item) for item in value]
-    more = len(parts) - limit
-    return ", ".join(parts[:limit]) + (f" and {more} more" if more > 0 else "")
+        return shown_numbers([int(item) for item in value], limit)
+    return shown_names([str(item) for item in value], limit)
+
+
+def shown_numbers(numbers: Iterable[int], limit: int) -> str:
+    """Numbers as at most `limit` ranges, and how many more there are: `0-3, 7 and 12 more`."""
+    runs = _runs(numbers)
+    more = sum(high - low + 1 for low, high in runs[limit:])
+    return ", ".join(map(_range, runs[:limit])) + (f" and {more} more" if more else "")
+
+
+def shown_names(names: Sequence[str], limit: int) -> str:
+    """The first `limit` names, and how many more there are."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def _in_units(value: int, scale: Sequence[tuple[str, int]]) -> str:
@@ -94,13 +107,22 @@ def _in_units(value: int, scale: Sequence[tuple[str, int]]) -> str:
 
 def ranges(numbers: Iterable[int]) -> list[str]:
     """Sorted numbers as `0-3`, `7`, `9-12`."""
+    return [_range(run) for run in _runs(numbers)]
+
+
+def _range(run: Sequence[int]) -> str:
+    low, high = run
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    return runs
 
 
 def field_value(names: str, captures: Mapping[str, Value]) -> Value | None:

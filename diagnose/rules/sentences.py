@@ -5,9 +5,10 @@ In: a template and captures. Out: a sentence. The syntax:
 - `{name}` is a value; `{name|other}` is the first of them that is known.
 - `[ on {host}]` is an optional part: it is left out as a whole when a value in it is not known.
 - `[ on {host}| somewhere]` is the first of its alternatives whose values are all known.
+- `{name#was|were}` are words that agree with `name`: the first where it is one, a count of 1 or a list of one name.
 - `[[` and `]]` are brackets to print.
 
-A plural before a list of one (`ranks {ranks}`) becomes singular. Values are cut to one line, since a log may say
+A plural before one name (`ranks {ranks}`) becomes singular by itself. Values are cut to one line, since a log may say
 anything; in commands they are quoted, so that pasting one runs nothing that a log made up.
 """
 
@@ -21,7 +22,7 @@ from itertools import islice, product
 from diagnose.dataclass import dataclass
 from diagnose.models.rule import CaptureType
 from diagnose.patterns import Lazy
-from diagnose.rules.captures import FIELD, Value, field_value, shown
+from diagnose.rules.captures import AGREEMENT, FIELD, Value, field_value, shown
 
 _PART = Lazy(r"\[\[|\]\]|\[([^\[\]]*)\]")
 _ALTERNATIVE = Lazy(r"\|(?![^{}]*\})")
@@ -30,8 +31,20 @@ _PLAIN = Lazy(r"[\w@%+=:,./-]+", re.ASCII)
 _UNKNOWN = "(unknown)"
 _LONGEST = 300
 
-# A text with values: literal pieces, and the names of a field, as `failed|host`.
-Piece = str | tuple[str, ...]
+_SEVERAL = Lazy(r"[,\[\s]|\A\d+-\d+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Words that agree with a field."""
+
+    names: tuple[str, ...]
+    one: str
+    many: str
+
+
+# A text with values: literal pieces, the names of a field, as `failed|host`, and words that agree with one.
+Piece = str | tuple[str, ...] | Agreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +78,19 @@ def parse(template: str) -> tuple[Part, ...]:
 
 
 def _pieces(text: str) -> tuple[Piece, ...]:
-    """`text` as literals and fields by turns."""
-    split = FIELD.split(text)
-    return tuple(
-        tuple(piece.split("|")) if index % 2 else piece for index, piece in enumerate(split) if index % 2 or piece
-    )
+    """`text` as literals, fields and words that agree."""
+    pieces: list[Piece] = []
+    literal, *agreeing = AGREEMENT.split(text)
+    agreements = [agreeing[index : index + 4] for index in range(0, len(agreeing), 4)]
+    for before in (None, *agreements):
+        if before is not None:
+            names, one, many, literal = before
+            pieces.append(Agreement(tuple(names.split("|")), one, many))
+        split = FIELD.split(literal)
+        pieces += [
+            tuple(piece.split("|")) if index % 2 else piece for index, piece in enumerate(split) if index % 2 or piece
+        ]
+    return tuple(pieces)
 
 
 def fill(
@@ -83,14 +104,18 @@ def fill(
     text = ""
     for part in parse(template):
         for pieces in part.alternatives:
-            if not part.optional or all(isinstance(piece, str) or _known(piece, captures) for piece in pieces):
+            if not part.optional or all(_known(piece, captures) for piece in pieces):
                 text = _add(text, pieces, captures, kinds or {}, command=command)
                 break
     return text.strip()
 
 
-def _known(names: Sequence[str], captures: Mapping[str, Value]) -> bool:
-    return field_value("|".join(names), captures) is not None
+def _known(piece: Piece, captures: Mapping[str, Value]) -> bool:
+    return isinstance(piece, str) or field_value("|".join(_names(piece)), captures) is not None
+
+
+def _names(piece: tuple[str, ...] | Agreement) -> tuple[str, ...]:
+    return piece.names if isinstance(piece, Agreement) else piece
 
 
 def _add(
@@ -105,19 +130,25 @@ def _add(
         if isinstance(piece, str):
             text += piece
             continue
-        name = next((name for name in piece if field_value(name, captures) is not None), None)
+        name = next((name for name in _names(piece) if field_value(name, captures) is not None), None)
+        if isinstance(piece, Agreement):
+            text += piece.one if name is not None and _is_one(captures[name], kinds.get(name)) else piece.many
+            continue
         if name is None:
             text += _UNKNOWN
             continue
         value = captures[name]
-        if _is_one(value) and (plural := _PLURAL.search(text)):
+        if (plural := _PLURAL.search(text)) and _is_one(value):
             text = text[: plural.end() - 2] + " "
         text += _quoted(value) if command else one_line(shown(value, kind=kinds.get(name)))
     return text
 
 
-def _is_one(value: Value) -> bool:
-    return len(value) == 1 if isinstance(value, tuple) else str(value).isdigit()
+def _is_one(value: Value, kind: CaptureType | None = None) -> bool:
+    """Whether a value says or names one: a number is a count where its type says so, else a name."""
+    if isinstance(value, tuple):
+        return len(value) == 1
+    return value == 1 if kind == "int" else not _SEVERAL.search(str(value))
 
 
 def one_line(text: str) -> str:
@@ -146,17 +177,27 @@ def _shell(value: object) -> str:
 def required(template: str) -> tuple[tuple[str, ...], ...]:
     """The fields that stand outside optional parts, each as its names."""
     texts = (part.alternatives[0] for part in parse(template) if not part.optional)
-    return tuple(piece for pieces in texts for piece in pieces if not isinstance(piece, str))
+    return tuple(_names(piece) for pieces in texts for piece in pieces if not isinstance(piece, str))
 
 
 def variants(template: str, value: str, limit: int = 256) -> Iterator[str]:
     """The sentence in each way its optional parts may turn out, every field as `value`; everything known first."""
     choices: list[list[str]] = []
     for part in parse(template):
-        texts = ["".join(piece if isinstance(piece, str) else value for piece in way) for way in part.alternatives]
+        texts = [
+            "".join(_with(piece, value, one=one) for piece in way)
+            for way in part.alternatives
+            for one in ((False, True) if any(isinstance(piece, Agreement) for piece in way) else (False,))
+        ]
         # The last alternative is always there where it has no field; else the part may be missing.
         always = not part.optional or all(isinstance(piece, str) for piece in part.alternatives[-1])
         choices.append(texts if always else [*texts, ""])
     yield "".join(ways[0] for ways in choices)
     yield "".join(ways[-1] for ways in choices)
     yield from ("".join(ways) for ways in islice(product(*choices), limit))
+
+
+def _with(piece: Piece, value: str, *, one: bool) -> str:
+    if isinstance(piece, Agreement):
+        return piece.one if one else piece.many
+    return piece if isinstance(piece, str) else value

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule
-from diagnose.rules.captures import FIELD, RESERVED
+from diagnose.rules.captures import AGREEMENT, FIELD, RESERVED
 from diagnose.rules.lint.base import Check, Rule, place, signatures
 from diagnose.rules.lint.engines import compiled, re2_refuses
 from diagnose.rules.prove import too_repetitive, unsafe_constructs
@@ -114,5 +114,5 @@ def _references(rule: DiagnosisRule) -> Iterator[tuple[str, str]]:
     texts += [(f"verdict.culprit.{kind}", text) for kind, text in rule.verdict.culprit.items()]
     texts += [(f"verdict.checks[{index}]", text) for index, text in enumerate(rule.verdict.checks)]
     for where, text in texts:
-        for names in FIELD.findall(text):
+        for names in (*FIELD.findall(text), *(names for names, _, _ in AGREEMENT.findall(text))):
             yield from ((where, name) for name in names.split("|"))

@@ -6,11 +6,11 @@ In: rules. Out: problems `placeholder`, `sentence`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from diagnose.errors import Problem
-from diagnose.models.rule import DiagnosisRule
+from diagnose.models.rule import CaptureType, DiagnosisRule
 from diagnose.rules.lint.base import Check, Rule, signatures
 from diagnose.rules.lint.engines import compiled
 from diagnose.rules.lint.patterns import GIVEN
@@ -23,6 +23,11 @@ _VALUE = "Value"  # stands for any value; like one, it may begin a sentence
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _EMPTY_QUOTES = re.compile(r"(?:^|[\s(])(?:''|\"\"|``|\(\)|\[\])(?:[\s).,;:]|$)")
 _BLANK_BEFORE = re.compile(r" [,;:!?)]|\( | \.(?:\s|$)")
+# Of a whole (`3 of {expected} ranks`) there are several.
+_COUNTED = re.compile(r"(?<!of )\{(\w+(?:\|\w+){0,7})\} ([a-z]{3,20}s)\b")
+_SEVERAL_DO = re.compile(
+    r"\b(?:rank|task|gpu|host|node|peer)s (\{[\w|]+)\}(?:(?:\|[^\[\]]*)?\])? (are|were|have|do)\b", re.IGNORECASE
+)
 _STOP_IN_STOP = re.compile(r"[.,;:]{2}(?!\.)")
 
 
@@ -67,11 +72,24 @@ class SentencesReadWell(Check):
             found = next(((said, fault) for said in variants(text, _VALUE) if (fault := faulty(said, kind))), None)
             if found:
                 yield self.problem(rule, where, f"{found[1]}, in {found[0]!r}")
+            for form, wanted in unagreed(text, rule.captures):
+                yield self.problem(rule, where, f"{form!r} is wrong where it is one; write {wanted!r}")
 
     def finalize(self) -> Iterator[Problem]:
         for row in self.context.rule_set.policy:
             if row.hint and (fault := faulty(row.hint, "hint")):
                 yield self.problem(f"policy/{row.id}", "rules", f"the hint of {row.id} {fault}, in {row.hint!r}")
+
+
+def unagreed(text: str, kinds: Mapping[str, CaptureType]) -> Iterator[tuple[str, str]]:
+    """Words that stand in the plural whatever the value beside them is, and how to write them."""
+    for found in _COUNTED.finditer(text):
+        if any(kinds.get(name) == "int" for name in found[1].split("|")):
+            one = found[2][: -2 if found[2].endswith("sses") else -1]
+            yield found[0], f"{{{found[1]}}} {{{found[1]}#{one}|{found[2]}}}"
+    for found in _SEVERAL_DO.finditer(text):
+        one = {"are": "is", "were": "was", "have": "has", "do": "does"}[found[2]]
+        yield found[0], f"{found[1]}#{one}|{found[2]}}}"
 
 
 def _texts(rule: DiagnosisRule) -> Iterator[tuple[str, Kind, str]]:
