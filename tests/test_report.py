@@ -6,6 +6,7 @@ import json
 import os
 import unicodedata
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from diagnose.models.report import (
 )
 from diagnose.report import render, to_json
 from diagnose.report.render import FORMATS
+from diagnose.report.screen import headline, screen
 from tests.commandline import FAILED, FIXTURES, caller
 from tests.incidents import Incident, incidents, run
 
@@ -300,3 +302,41 @@ def test_python_and_command_line_say_the_same(
     report = diagnose.diagnose(str(log), kernel_logs=[str(kernel)])
     done = caller(capsys, monkeypatch)(str(log), "--kernel-log", str(kernel), "--format", "json")
     assert without_seconds(json.loads(done.out)) == without_seconds(json.loads(json.dumps(to_json(report))))
+
+
+def row(report: Report, label: str) -> list[str]:
+    """The texts of a row and of those that go on with it."""
+    rows = screen(report)
+    at = next(index for index, one in enumerate(rows) if one.label == label)
+    return [rows[at].text, *[one.text for one in takewhile(lambda one: not one.label, rows[at + 1 :])]]
+
+
+def test_what_a_list_leaves_out_is_counted() -> None:
+    report = everything("x")
+    waiting = ChainLink(
+        "NCCLTimeoutError", "symptom", 40, report.chain[0].first, None, "a-rule", tuple(range(0, 40, 2))
+    )
+    culprits = tuple(Culprit("rank", str(rank), "", (f"gx-{rank}",)) for rank in range(1, 40, 2))
+    nodes = tuple(NodeRecovery(f"gx-{host}", "inspect", "") for host in range(1, 7))
+    attempts = tuple(AttemptSummary(index, index == 8, "KeyError", index) for index in range(9))
+    report = replace(
+        report,
+        chain=(report.chain[0], waiting),
+        culprits=culprits,
+        recovery=replace(report.recovery, nodes=nodes, from_checkpoint=None),
+        attempts=attempts,
+    )
+    assert headline(report).parts[-1] == "rank 1, 3, 5, 7, 9, 11, 13, 15 and 12 more"
+    assert row(report, "Chain")[1] == "20 ranks (0, 2, 4, 6 and 16 more) are victims"
+    assert row(report, "Also") == ["rank 1 = gx-1", "rank 3 = gx-3", "rank 5 = gx-5", "rank 7 = gx-7", "and 16 more"]
+    assert row(report, "Do job") == ["restart elsewhere without gx-1, gx-2, gx-3, gx-4 and 2 more"]
+    assert row(report, "Attempts")[0].startswith("3 earlier; 4: KeyError at step 3; ")
+
+
+def test_a_class_twice_in_a_row_is_one_step() -> None:
+    report = everything("x")
+    first = report.chain[0].first
+    kinds = (("Terminated", 2, ()), ("Terminated", 1, ()), ("CUDAError", 2, (1, 2)), ("CUDAError", 2, (2, 3)))
+    links = [ChainLink(name, "teardown", count, first, None, "a-rule", ranks) for name, count, ranks in kinds]
+    report = replace(report, chain=(report.chain[0], *links, links[0]))
+    assert row(report, "Chain")[0] == "KeyError -> Terminated x3 -> CUDAError on 3 ranks -> Terminated x2"

@@ -177,6 +177,16 @@ def test_the_chain_leads_from_the_cause_to_those_who_waited(job: Path) -> None:
     assert (waiting.first.source, waiting.first.line, waiting.first.rank) == ("rank_0.log", 4, 0)
 
 
+def test_what_died_of_the_cause_comes_before_those_who_waited_for_it(job: Path) -> None:
+    others = {f"rank_{rank}.log": placed(rank, "gx-01", 8) + rank_log(rank) for rank in range(3)}
+    links = report_on({**others, **FAULTY_GPU}).chain
+    # The dying rank's last words have no time, those who waited have one.
+    assert [(link.error_type, link.ranks) for link in links[1:3]] == [
+        ("ECCError", (3,)),
+        ("NCCLTimeoutError", (0, 1, 2)),
+    ]
+
+
 def test_the_evidence_holds_both_witnesses(job: Path) -> None:
     report = report_on(FAULTY_GPU)
     assert evidence(report) == [("gx-02.dmesg", 1), ("rank_3.log", 7)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.rules.captures import fill_whole, ranges, shown, typed
+from diagnose.rules.captures import fill_whole, shown, shown_names, shown_numbers, typed
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_no_text_breaks_a_type(text, kind):
 
 
 def test_runs_of_numbers_are_ranges():
-    assert ranges([]) == []
-    assert ranges([7, 0, 2, 1, 2, 9]) == ["0-2", "7", "9"]
+    assert shown_numbers([], 4) == ""
+    assert shown_numbers([7, 0, 2, 1, 2, 9], 4) == "0-2, 7, 9"
 
 
 @given(st.sets(st.integers(0, 200)))
 def test_ranges_tell_the_same_numbers(numbers):
     told = set()
-    for part in ranges(numbers):
+    for part in filter(None, shown_numbers(numbers, 201).split(", ")):
         low, _, high = part.partition("-")
         told |= set(range(int(low), int(high or low) + 1))
     assert told == numbers
@@ -91,6 +91,9 @@ def test_long_lists_are_cut_with_a_count():
     assert shown((0, 1, 2, 5)) == "0-2, 5"
     assert shown(("b", "a")) == "b, a"
     assert shown(tuple(range(0, 40, 2)), limit=3) == "0, 2, 4 and 17 more"
+    assert shown_numbers([0, 1, 3, 5, 6, 7], 2) == "0-1, 3 and 3 more"
+    assert shown_names(["b", "a", "c"], 2) == "b, a and 1 more"
+    assert shown_names(["b", "a"], 2) == "b, a"
     assert shown((True, False)) == "True, False"
     assert shown(()) == ""
 

@@ -218,3 +218,4 @@ def test_nobody_who_reported_is_absent(reported, read):
 def test_ranks_in_words():
     assert describe_ranks((3,)) == "rank 3"
     assert describe_ranks((0, 1, 2, 7)) == "ranks 0-2, 7"
+    assert describe_ranks(range(5, 64, 8)) == "ranks 5, 13, 21, 29, 37, 45 and 2 more"

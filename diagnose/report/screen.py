@@ -7,18 +7,20 @@ the place of the line, `file:line`. Nothing here knows of colour or of a termina
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from diagnose.dataclass import dataclass
 from diagnose.models import Evidence, Report
 from diagnose.patterns import Lazy
-from diagnose.rules.captures import ranges
+from diagnose.rules.captures import shown_names, shown_numbers
 
 _EVIDENCE_ROWS = 3
 _LONGEST_UNIT = 20
 _GAP = Lazy(r"[ \t]{2,}")
 _NUMBER = Lazy(r"\d+")
 _CHAIN_LINKS = 6
+_CULPRIT_ROWS = 4
+_ATTEMPTS = 6
 _ATTRIBUTIONS = {
     "infrastructure": "infrastructure",
     "user": "your code",
@@ -62,6 +64,8 @@ def headline(report: Report) -> Headline:
     if report.error_type is None:
         return Headline("FAILED", ("cause not found",), "")
     owner = _ATTRIBUTIONS[report.attribution or "unknown"]
+    if report.attribution == "user" and report.error_type == "JobCancelled":
+        owner = "the user"  # no code is at fault
     rule = report.decided_by.rule or ""
     return Headline("FAILED", tuple(part for part in (owner, report.error_type, _culprit(report)) if part), rule)
 
@@ -81,12 +85,9 @@ def _culprit(report: Report) -> str:
             return names[0]
         if names:
             label = "" if kind in ("host", "file", "config", "service") else f"{kind} "
-            shown = (
-                ", ".join(ranges(int(name) for name in names))
-                if kind == "rank" and all(n.isdigit() for n in names)
-                else ", ".join(names[:3])
-            )
-            return label + shown + (f" and {len(names) - 3} more" if kind != "rank" and len(names) > 3 else "")
+            if kind == "rank" and all(name.isdigit() for name in names):
+                return label + shown_numbers(map(int, names), 8)
+            return label + shown_names(names, 3)
     return ""
 
 
@@ -179,17 +180,21 @@ def _chain_rows(report: Report) -> list[Row]:
     links = [link for link in report.chain if link.error_type != report.error_type]
     if not links:
         return []
+    # What several rules say of one thing, one after the other, is one step.
+    steps = [list(group) for _, group in groupby(links, key=lambda link: link.error_type)]
     shown = []
-    for link in links[:_CHAIN_LINKS]:
-        who = f"{len(link.ranks)} ranks" if len(link.ranks) > 1 else f"rank {link.ranks[0]}" if link.ranks else ""
-        times = f" x{link.count}" if link.count > 1 and not who else ""
-        shown.append(f"{link.error_type}{' on ' + who if who else ''}{times}")
-    more = f" -> {len(links) - _CHAIN_LINKS} more" if len(links) > _CHAIN_LINKS else ""
+    for step in steps[:_CHAIN_LINKS]:
+        ranks = {rank for link in step for rank in link.ranks}
+        count = sum(link.count for link in step)
+        who = f"{len(ranks)} ranks" if len(ranks) > 1 else f"rank {min(ranks)}" if ranks else ""
+        times = f" x{count}" if count > 1 and not who else ""
+        shown.append(f"{step[0].error_type}{' on ' + who if who else ''}{times}")
+    more = f" -> {len(steps) - _CHAIN_LINKS} more" if len(steps) > _CHAIN_LINKS else ""
     start = f"{report.error_type} -> " if report.error_type else ""
     rows = [Row("Chain" if report.error_type else "Seen", start + " -> ".join(shown) + more)]
     victims = sorted({rank for link in links if link.role != "cause" for rank in link.ranks} - _blamed(report))
     if report.error_type and len(victims) > 1:
-        rows.append(Row("", f"{len(victims)} ranks ({', '.join(ranges(victims)[:4])}) are victims"))
+        rows.append(Row("", f"{len(victims)} ranks ({shown_numbers(victims, 4)}) are victims"))
     return rows
 
 
@@ -201,11 +206,13 @@ def _blamed(report: Report) -> set[int]:
 def _culprit_rows(report: Report) -> list[Row]:
     named = [culprit for culprit in report.culprits if culprit.names]
     texts = []
-    for culprit in named[:4]:
+    for culprit in named:
         own = (culprit.id, f"{culprit.kind} {culprit.id}")
         others = [name for name in culprit.names if name not in own]
         if others:
-            texts.append(f"{culprit.kind} {culprit.id} = {', '.join(others[:6])}")
+            texts.append(f"{culprit.kind} {culprit.id} = {shown_names(others, 6)}")
+    if len(texts) > _CULPRIT_ROWS:
+        texts[_CULPRIT_ROWS:] = [f"and {len(texts) - _CULPRIT_ROWS} more"]
     return [Row("Also" if index == 0 else "", text) for index, text in enumerate(texts)]
 
 
@@ -229,7 +236,10 @@ def _attempt_rows(report: Report) -> list[Row]:
     if len(report.attempts) < 2:
         return []
     texts = []
-    for attempt in report.attempts[-6:]:
+    left_out = len(report.attempts) - _ATTEMPTS
+    if left_out > 0:
+        texts.append(f"{left_out} earlier")
+    for attempt in report.attempts[-_ATTEMPTS:]:
         step = f" at step {attempt.last_step}" if attempt.last_step is not None else ""
         mark = " (this one)" if attempt.diagnosed else ""
         texts.append(f"{attempt.index + 1}: {attempt.error_type or 'not named'}{step}{mark}")
@@ -252,8 +262,9 @@ def _recovery_rows(report: Report) -> list[Row]:
     if recovery.from_checkpoint and recovery.job in ("restart", "restart_elsewhere"):
         text += f" from {recovery.from_checkpoint}"
     hosts = sorted({node.host for node in recovery.nodes})
+    hosts = hosts or [one.id for one in report.culprits if one.machine and not one.presumed]
     if recovery.job == "restart_elsewhere" and hosts:
-        text += f" without {', '.join(hosts[:4])}"
+        text += f" without {shown_names(hosts, 4)}"
     rows = [Row("Do job", text)]
     by_host: dict[str, list[str]] = {}
     for node in recovery.nodes:
@@ -288,7 +299,7 @@ def _coverage_rows(report: Report, common: str) -> list[Row]:
     parts = [f"{what}, {lines}"]
     cut = [source.source.removeprefix(common) for source in coverage.sources if source.truncated]
     if cut:
-        parts.append(f"in part: {', '.join(cut[:3])}" + (f" and {len(cut) - 3} more" if len(cut) > 3 else ""))
+        parts.append(f"in part: {shown_names(cut, 3)}")
     if coverage.ranks_seen:
         expected = f" of {coverage.ranks_expected}" if coverage.ranks_expected else ""
         plural = "" if coverage.ranks_seen == 1 and not expected else "s"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from diagnose.lines.inventory import Inventory
 from diagnose.models import Alternative, DiagnosisRule, Finding
-from diagnose.rules.captures import Value
+from diagnose.rules.captures import Value, shown_names
 from diagnose.rules.collectives import describe_ranks
 from diagnose.rules.findings import iso
 from diagnose.rules.judge import Judgement
@@ -65,7 +65,7 @@ def _beneath_waiting(
         )
     who = describe_ranks(absent) if absent else "a rank that nothing read names"
     hosts = list(dict.fromkeys(host for rank in absent if (host := inventory.host_of_rank(rank))))
-    where = f"the kernel log of {', '.join(hosts[:_MOST])}" if hosts else "the kernel logs of the hosts"
+    where = f"the kernel log of {shown_names(hosts, _MOST)}" if hosts else "the kernel logs of the hosts"
     return (
         Alternative(
             "NodeFailure",
@@ -102,7 +102,7 @@ def _beneath_symptom(root: Finding, rule: DiagnosisRule | None) -> tuple[Alterna
         Alternative(
             beneath or "unknown",
             f"{root.error_type} mostly follows from something else"
-            + (f" ({', '.join(families[:3])})" if families else ""),
+            + (f" ({shown_names(families, 3)})" if families else ""),
             "nothing that was read names it",
             (rule.verdict.checks[0] if rule and rule.verdict.checks and "{" not in rule.verdict.checks[0] else "")
             or "the kernel log and the scheduler's record of the time before",

@@ -11,6 +11,7 @@ from diagnose.dataclass import dataclass, field
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import DiagnosisRule, ErrorType, Finding
 from diagnose.models.rule import AttributionName
+from diagnose.rules.captures import shown_names
 from diagnose.rules.collectives import describe_ranks
 from diagnose.rules.repeats import Repeats
 
@@ -131,7 +132,7 @@ def _repeat_reasons(root: Finding, shape: Shape) -> list[str]:
         alike = [finding for finding in shape.earlier if finding.error_type == root.error_type]
         what = "the same line" if any(f.place == root.place for f in alike) else "the same error"
         what = "the same host was missed" if repeats.missing_host else "the same unit" if repeats.same_unit else what
-        numbers = ", ".join(str(index + 1) for index in repeats.attempts[:5])
+        numbers = shown_names([str(index + 1) for index in repeats.attempts], 5)
         reasons.append(f"{what} in attempt{'s' if len(repeats.attempts) > 1 else ''} {numbers} as well")
     elif repeats.same_unit:
         reasons.append("the same unit failed like this before")

@@ -105,17 +105,13 @@ def _in_units(value: int, scale: Sequence[tuple[str, int]]) -> str:
     return f"{text.removesuffix('.0')} {unit}"
 
 
-def ranges(numbers: Iterable[int]) -> list[str]:
-    """Sorted numbers as `0-3`, `7`, `9-12`."""
-    return [_range(run) for run in _runs(numbers)]
-
-
 def _range(run: Sequence[int]) -> str:
     low, high = run
     return str(low) if low == high else f"{low}-{high}"
 
 
 def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    """First and last of each run of the sorted numbers."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:

@@ -1,6 +1,6 @@
 """From cause to last symptom: what a root explains, directly or through others, one link per kind of finding.
 
-In: a judged attempt and its root. Out: links in the order of time, the root first.
+In: a judged attempt and its root. Out: links in the order of time, the root and what died of it first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from diagnose.models import ChainLink, Finding
 from diagnose.rules.judge import Judgement
 
 _CHAIN = 32
+_OF_MACHINE = frozenset({"hardware", "node", "host", "cuda"})
+_DEATHS = frozenset({"DataloaderKilled", "ProcessKilled", "SegmentationFault"})
 
 
 def chain(judgement: Judgement, root: Finding | None, without_rule: str) -> tuple[ChainLink, ...]:
@@ -29,6 +31,7 @@ def chain(judgement: Judgement, root: Finding | None, without_rule: str) -> tupl
     known = {f.id for f in members}
     members += [f for f in judgement.same_kind if f.id not in known]
     groups: dict[tuple[str | None, str, str], list[Finding]] = {}
+    direct = {name for name, causes in graph.explained.items() if root is not None and root.id in causes}
     for finding in members:
         groups.setdefault((finding.rule, finding.error_type, finding.role), []).append(finding)
     links: list[tuple[tuple[object, ...], ChainLink]] = []
@@ -51,9 +54,22 @@ def chain(judgement: Judgement, root: Finding | None, without_rule: str) -> tupl
         evidence = first.evidence[0] if first.evidence else None
         if evidence is None:
             continue
-        order = (not is_root, start is None, start or 0.0, min(first.spans.values(), default=(0, 0))[0])
+        # What died of it comes before those who waited for the dead, whose clocks may be others or none.
+        died = root is not None and root.family in _OF_MACHINE and _died(first) and any(f.id in direct for f in group)
+        order = (
+            not is_root,
+            not died,
+            start is None,
+            start or 0.0,
+            min(first.spans.values(), default=(0, 0))[0],
+        )
         links.append(
             (order, ChainLink(error_type, first.role, sum(f.count for f in group), evidence, rule, why, ranks))
         )
     links.sort(key=lambda item: item[0])
     return tuple(link for _, link in links[:_CHAIN])
+
+
+def _died(finding: Finding) -> bool:
+    """Whether it tells what happened to a device or a process, and not what others saw of it."""
+    return finding.role == "cause" and (finding.family in ("hardware", "cuda") or finding.error_type in _DEATHS)

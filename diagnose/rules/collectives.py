@@ -14,7 +14,7 @@ from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress, Timeline
 from diagnose.models import Evidence, Finding, RuleSet
 from diagnose.patterns import Lazy
-from diagnose.rules.captures import Value, ranges
+from diagnose.rules.captures import Value, shown_numbers
 from diagnose.rules.precedence import SAME_TIME
 
 _WAITED = frozenset({"NCCLTimeoutError", "CollectiveHang"})
@@ -24,6 +24,7 @@ _NOT_WORK = Lazy(
     r"NCCL|c10d|rror|ailed|ime[d -]*out|Traceback|SIG|signal|[Ss]av|[Uu]pload|[Dd]ownload|[Ll]oading|[Cc]heckpoint"
     r"|[Ww]ait|[Ss]tarting|[Ww]arning|[Uu]sing|[Ss]etting|[Tt]raining|[Cc]onnecting|[Ii]nitializ"
 )
+_CALLS_TOLD = 4
 _NUMBERS = ("numel", "numel_in", "numel_out")
 
 
@@ -102,7 +103,9 @@ def mismatch_findings(findings: Sequence[Finding], rule_set: RuleSet, ranks_know
         sources = [f for f in findings if f.error_type in _WAITED and mismatch.others.keys() & f.by_rank.keys()]
         waiting = [f for f in findings if f.error_type in _WAITED and f.by_rank]
         odd = min(mismatch.others)
-        text = "; ".join(f"rank {rank}: {call}" for rank, call in list(mismatch.others.items())[:4])
+        text = "; ".join(f"rank {rank}: {call}" for rank, call in list(mismatch.others.items())[:_CALLS_TOLD])
+        if len(mismatch.others) > _CALLS_TOLD:
+            text += f"; and {len(mismatch.others) - _CALLS_TOLD} more ranks"
         base = sources[0]
         made.append(
             replace(
@@ -260,6 +263,6 @@ def _members(finding: Finding, inventory: Inventory, group: str | None) -> set[i
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:
-    """`rank 3` or `ranks 0-7, 12`."""
-    shown = ", ".join(ranges(ranks)[:6])
+    """`rank 3`, `ranks 0-7, 12`, or of many `ranks 0, 2, 4, 6, 8, 10 and 3 more`."""
+    shown = shown_numbers(ranks, 6)
     return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
