@@ -25,10 +25,12 @@ def alternatives(
     absent: Sequence[int],
     inventory: Inventory,
     ranks_known: int,
+    *,
+    settled: bool = False,
 ) -> tuple[Alternative, ...]:
-    """The rivals of a root: what was seen as early, or what a symptom may follow from."""
+    """The rivals of a root: what was seen as early, or what a symptom may follow from, unless it is `settled`."""
     rivals = tuple(_as_early(root, rival) for rival in judgement.rivals[:_MOST])
-    if rivals or root.role != "symptom":
+    if rivals or settled or root.role != "symptom":
         return rivals
     if root.family == "comm":
         return _beneath_waiting(root, absent, inventory, ranks_known)

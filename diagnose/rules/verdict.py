@@ -158,8 +158,9 @@ class _Builder:
             by_administrator=error_type == "JobCancelled" and cancelled_by_administrator(root),
             driver_asks=self._driver_asks(situation.hosts),
         )
-        words = words_of(root, rule, captures, culprits)
-        rivals = alternatives(last, root, rule, absent, self._inventory, self._ranks_known)
+        words = words_of(root, rule, captures, self._place(root, culprits), self._job)
+        settled = situation.by_owner  # whoever cancelled a job of their own is the cause of its end
+        rivals = alternatives(last, root, rule, absent, self._inventory, self._ranks_known, settled=settled)
         reasons = list(blame.reasons)
         if absent:
             read = "its log was" if len(absent) == 1 else "their logs were"
@@ -170,7 +171,7 @@ class _Builder:
             error_type=error_type,
             category=entry.category,
             attribution=blame.name,
-            sureness=self._sureness(root, bool(rivals)),
+            sureness=self._sureness(root, bool(rivals), settled=settled),
             root_cause=RootCause(words.cause, self._evidence(root), tuple(reasons)),
             alternatives=rivals,
             chain=chain(last, root, _WITHOUT_RULE),
@@ -316,6 +317,13 @@ class _Builder:
         hosts = [culprit.id for culprit in culprits if culprit.machine]
         return hosts or sorted(root.hosts) or sorted({host for f in self._witnesses(root) for host in f.hosts})
 
+    def _place(self, root: Finding, culprits: Sequence[Culprit]) -> str | None:
+        """The host to look at, where it is one: the culprit's, or the one that the failed process ran on."""
+        hosts = {culprit.id for culprit in culprits if culprit.machine}
+        if not hosts and root.family != "comm":  # who waited ran elsewhere than who was missed
+            hosts = set(root.hosts) or {host for rank in root.ranks if (host := self._inventory.host_of_rank(rank))}
+        return next(iter(hosts)) if len(hosts) == 1 else None
+
     def _situation(
         self,
         root: Finding | None,
@@ -361,8 +369,8 @@ class _Builder:
         said.sort(key=lambda finding: finding.last or 0.0)
         return {host: str(f.captures["recovery"]) for f in said for host in hosts if host in f.hosts}
 
-    def _sureness(self, root: Finding, rivals: bool) -> Sureness:
-        if rivals or root.role == "symptom":
+    def _sureness(self, root: Finding, rivals: bool, *, settled: bool) -> Sureness:
+        if rivals or (root.role == "symptom" and not settled):
             return "possible"
         explained = [f for f in self._last.findings if root.id in self._last.graph.explained.get(f.id, ())]
         kinds = set(root.sources)

@@ -6,10 +6,10 @@ where to look and what to change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from diagnose.dataclass import dataclass
-from diagnose.models import Culprit, DiagnosisRule, Finding
+from diagnose.models import DiagnosisRule, Finding
 from diagnose.rules.captures import CODE_PLACE, Value
 from diagnose.rules.collectives import describe_ranks
 from diagnose.rules.sentences import fill, one_line
@@ -104,9 +104,16 @@ OTHER_HINT = "Read the message and the code[ at {file}]; as long as they stand, 
 
 
 def words_of(
-    root: Finding, rule: DiagnosisRule | None, captures: Mapping[str, Value], culprits: Sequence[Culprit]
+    root: Finding,
+    rule: DiagnosisRule | None,
+    captures: Mapping[str, Value],
+    place: str | None = None,
+    job: str | None = None,
 ) -> Words:
-    """The sentences for a root; `captures` are its own and what was found out since."""
+    """The sentences for a root; `captures` are its own and what was found out since.
+
+    Checks also know the `place`, a host, and the `job` by its Slurm number, where the rule's lines say neither.
+    """
     if rule is None:
         hint = EXCEPTION_HINTS.get(root.error_type, OTHER_HINT)
         return Words(_cause_of_exception(root), fill(hint, captures))
@@ -114,8 +121,11 @@ def words_of(
     if "file" in rule.captures and captures.get("file") == captures.get(CODE_PLACE):
         # The rule's own file is another than the line of code that a traceback ends in.
         captures = {name: value for name, value in captures.items() if name != "file"}
-    hosts = [culprit.id for culprit in culprits if culprit.machine]
-    where = {"host": hosts[0], **captures} if len(hosts) == 1 else captures
+    where = dict(captures)
+    if place is not None:
+        where.setdefault("host", place)
+    if job is not None and ("job" not in rule.captures or "slurm" in rule.tags):  # others number jobs as well
+        where.setdefault("job", job)
     checks = (fill(check, where, rule.captures, command=True) for check in said.checks)
     return Words(
         fill(said.cause, captures, rule.captures),

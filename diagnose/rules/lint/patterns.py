@@ -15,7 +15,7 @@ from diagnose.rules.lint.engines import compiled, re2_refuses
 from diagnose.rules.prove import too_repetitive, unsafe_constructs
 
 # What the engine adds to the captures of a rule by itself.
-GIVEN = frozenset({*RESERVED, "absent", "ranks", "exception", "message", "file", "title", "table_action", "pod"})
+GIVEN = frozenset({*RESERVED, "absent", "ranks", "exception", "message", "file", "title", "table_action", "pod", "job"})
 
 
 def patterns(rule: Rule) -> Iterator[tuple[str, str]]:

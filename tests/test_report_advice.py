@@ -1,0 +1,78 @@
+"""What a report advises says all that was read, and no row of it speaks against another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from diagnose import diagnose
+from diagnose.models import Report
+from diagnose.report import render
+
+STEPS = "".join(f"2026-03-02 10:00:{step:02} step: {step} loss: 2.5\n" for step in range(1, 9))
+OOM = (
+    "[rank1]: Traceback (most recent call last):\n"
+    '[rank1]:   File "/home/me/train.py", line 61, in step\n'
+    "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of "
+    "79.11 GiB of which 1.10 GiB is free.\n"
+)
+CANCELLED = "slurmstepd: error: *** JOB 4711 ON gx-01 CANCELLED AT 2026-03-02T10:01:00 ***\n"
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def report_on(files: Mapping[str, str]) -> Report:
+    for name, text in files.items():
+        Path(name).write_text(text, encoding="utf-8")
+    return diagnose(list(files))
+
+
+def row(report: Report, label: str) -> str:
+    """The row of the screen, put back on one line."""
+    lines = render(report, "text", width=400).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith(f"{label:<9}"))
+    rest = [line for line in lines[start + 1 : start + 4] if line.startswith(" " * 9)]
+    return " ".join([lines[start][9:], *(line.strip() for line in rest)])
+
+
+def test_a_check_names_the_host_that_a_rank_ran_on(job: Path) -> None:
+    placed = "gx-07:100:200 [1] NCCL INFO comm 0x1 rank 1 nranks 8 cudaDev 1 busId 5d000 - Init COMPLETE\n"
+    assert row(report_on({"job.log": placed + STEPS + OOM}), "Check").startswith("on gx-07: nvidia-smi")
+    assert row(report_on({"job.log": STEPS + OOM}), "Check").startswith("on the node: nvidia-smi")
+
+
+def test_a_check_names_the_job_that_the_logs_name(job: Path) -> None:
+    killed = "srun: error: gx-03: task 5: Killed\n"
+    for name, known in (("slurm-4711.out", "4711"), ("job.log", "JOB")):
+        Path(name).write_text(STEPS + killed)
+        assert f"sacct -j {known} " in row(diagnose(name), "Check")
+
+
+@pytest.mark.parametrize(
+    ("files", "first", "rivals"),
+    [
+        ({"job.log": STEPS + CANCELLED}, "FAILED  scheduler  JobCancelled", True),
+        (
+            {"job.log": STEPS + CANCELLED, "sacct.txt": "JobID|State|ExitCode\n4711|CANCELLED by 1044|0:0\n"},
+            "FAILED  the user  JobCancelled",
+            False,
+        ),
+        ({"job.log": STEPS + "KeyboardInterrupt\n"}, "FAILED  the user  JobCancelled", False),
+    ],
+)
+def test_whoever_cancelled_the_job_is_named(job: Path, files: Mapping[str, str], first: str, rivals: bool) -> None:
+    report = report_on(files)
+    assert render(report, "text").startswith(first)
+    assert bool(report.alternatives) == rivals
+    assert (report.sureness == "possible") == rivals
+
+
+def test_a_restart_elsewhere_names_the_node_that_was_lost(job: Path) -> None:
+    report = report_on({"job.log": STEPS + "srun: error: Node failure on gx-09\n"})
+    assert row(report, "Do job").startswith("restart elsewhere without gx-09")
