@@ -76,3 +76,19 @@ def test_whoever_cancelled_the_job_is_named(job: Path, files: Mapping[str, str],
 def test_a_restart_elsewhere_names_the_node_that_was_lost(job: Path) -> None:
     report = report_on({"job.log": STEPS + "srun: error: Node failure on gx-09\n"})
     assert row(report, "Do job").startswith("restart elsewhere without gx-09")
+
+
+def test_a_check_of_a_full_disk_names_the_path(job: Path) -> None:
+    error = "[rank2]: OSError: [Errno 28] No space left on device{0}\n"
+    saving = "[Torch] Saving /scratch/ckpt/step8/mp_rank_02.pt...\n"
+    check = row(report_on({"job.log": STEPS + error.format(": '/tmp/cache/a.o'")}), "Check")
+    assert "df -h /tmp/cache/a.o; " in check
+    assert "$(dirname /tmp/cache/a.o)" in check
+    assert "df -h /scratch/ckpt/step8; " in row(report_on({"job.log": STEPS + saving + error.format("")}), "Check")
+    assert "df -h; " in row(report_on({"job.log": STEPS + error.format("")}), "Check")
+
+
+def test_memory_that_was_asked_for_is_told(job: Path) -> None:
+    error = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate {0} bytes.\n"
+    report = report_on({"job.log": STEPS + "jaxlib.xla_extension." + error.format(34359738368)})
+    assert row(report, "Cause").startswith("Device memory ran out: 32 GiB asked for")
