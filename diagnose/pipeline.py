@@ -11,16 +11,28 @@ from functools import partial
 from typing import BinaryIO
 
 from diagnose.clock import Clock
-from diagnose.compress import Filters, Guard, PassThrough, Ranges, add_counts
+from diagnose.compress import Filters, Guard, Listeners, PassThrough, Ranges, add_counts
 from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
 from diagnose.lines.attempts import AttemptTracker, align
-from diagnose.lines.interests import ATTEMPTS, FACTS, JOBS, PLACES, PROGRESS, RECORDS, RULES, EveryReader, Interests
+from diagnose.lines.interests import (
+    ATTEMPTS,
+    FACTS,
+    JOBS,
+    PLACES,
+    PROGRESS,
+    RECORDS,
+    RULES,
+    EveryReader,
+    Interests,
+    spoken_literals,
+)
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.jobs import JobNumbers, of_last_run, of_this_job
 from diagnose.lines.order import restore
 from diagnose.lines.progress import ProgressReader, recorded_exit
+from diagnose.lines.steps import STEP_LITERALS
 from diagnose.lines.timeline import Timeline
 from diagnose.models import (
     CompressionCounts,
@@ -108,6 +120,7 @@ class _Run:
         self._filters = Filters(rules.filters if settings.compress else ())
         self.interests: EveryReader = Interests(self.matcher.keywords) if settings.compress else EveryReader()
         self._guard = Guard((*self.matcher.keywords, *guard_keywords()))
+        self._listeners = Listeners(spoken_literals(), STEP_LITERALS)
         self.progress = ProgressReader(rules.filters)
         self.inventory = Inventory()
         self.jobs = JobNumbers()
@@ -179,7 +192,7 @@ class _Run:
         return 1 if hurried or not self.settings.compress else self.settings.processes
 
     def _compressor(self, source: LogSource, start: int = 0) -> Ranges:
-        return Ranges(source, self._filters, self._guard, self.settings.limits, start)
+        return Ranges(source, self._filters, self._guard, self.settings.limits, start, listeners=self._listeners)
 
     def _read_spread(self, spread: Spread, index: int, item: Input) -> bool:
         """Feeds one source that other processes compress; says no where it must be read here, from its start."""

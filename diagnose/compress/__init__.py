@@ -13,6 +13,7 @@ from diagnose.compress.passthrough import PassThrough
 from diagnose.compress.prefix import PREFIX, expand
 from diagnose.compress.ranges import RANGE_BYTES, Ranges, add_counts, range_blocks
 from diagnose.compress.relax import relax, template
+from diagnose.compress.repeats import Listeners
 
 __all__ = [
     "PREFIX",
@@ -23,6 +24,7 @@ __all__ = [
     "Compressor",
     "Filters",
     "Guard",
+    "Listeners",
     "PassThrough",
     "Ranges",
     "add_counts",

@@ -17,6 +17,7 @@ from diagnose.compress.filters import NOTHING, ROUTINE_BYTES, Filters, Hit
 from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
+from diagnose.compress.repeats import Listeners, Repeats, Shape
 from diagnose.compress.sampling import ProgressSampler, Quota, Writers
 from diagnose.compress.splitter import Plain, Segment, Splitter
 from diagnose.models import CompressionCounts, KeptLine, LogSource
@@ -26,16 +27,18 @@ from diagnose.settings import Limits
 class _Verdict:
     """What is known of a template that is not simply dropped. Always true, and equal to itself alone, see `_NOVEL`.
 
-    Lines that no rule and no keyword speak of are `kept`. Where one rule decides alone, outside records, no more is
+    Lines that no rule and no keyword speak of are `kept`, and have a `shape` if they are thinned out. Where one rule
+    decides alone, outside records, no more is
     needed than: of a progress rule its `writers`, of one that collapses those that are `full`; and where its lines hold
     their writer's `name` and their `step`.
     """
 
-    __slots__ = ("full", "guard", "kept", "maybe", "name", "opener", "step", "sure", "writers")
+    __slots__ = ("full", "guard", "kept", "maybe", "name", "opener", "shape", "step", "sure", "writers")
 
     def __init__(self, sure: Hit | None, maybe: tuple[Hit, ...], guard: Answer, opener: Answer) -> None:
         self.sure, self.maybe, self.guard, self.opener = sure, maybe, guard, opener
         self.kept = sure is None and not maybe and guard is Answer.NO and opener is Answer.NO
+        self.shape: Shape | None = None
         self.writers: Writers | None = None
         self.full: AbstractSet[bytes] | None = None
         self.name = slice(*sure.writer) if sure is not None else slice(0)
@@ -45,7 +48,8 @@ class _Verdict:
 # The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
 # does not know must not be passed over.
 _NOVEL: Final = _Verdict(None, (), Answer.MAYBE, Answer.NO)
-_KEPT: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all templates that nothing speaks of
+_KEPT: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all templates whose lines all pass
+_ONCE: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all such templates of which one line has passed
 _Cache = dict[bytes, _Verdict | None]
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
@@ -67,8 +71,12 @@ class Compressor:
         *,
         first: int = 1,
         inside: bool = False,
+        listeners: Listeners | None = None,
     ) -> None:
-        """`first` is the number of the first line; `inside` a source, a record may be open there."""
+        """`first` is the number of the first line; `inside` a source, a record may be open there.
+
+        Without `listeners` no line is thinned out for being repeated.
+        """
         self._first = first
         self._kind = source.kind
         self._filters = filters
@@ -78,10 +86,12 @@ class Compressor:
         self._cache: _Cache = {}
         self._cache_limit = max(1, limits.templates)
         self._cache_bytes = 0
+        self._unseen: set[bytes] = set()  # templates learnt before their first line was judged
         self._hold = RECORD_HOLD_LINES if inside else 0  # so many more lines that a filter matched are kept
         self._bar: Segment | None = None  # the last of a run of bars, until the run ends
         self._progress = ProgressSampler()
         self._quota = Quota()
+        self._repeats = None if listeners is None else Repeats(listeners)
         self._out: list[KeptLine] = []
         self._bytes = self._kept = self._dropped = self._collapsed = self._truncated = self._evicted = 0
 
@@ -92,10 +102,13 @@ class Compressor:
             bytes=self._bytes,
             lines=self._splitter.lines + 1 - self._first,
             kept=self._kept,
-            dropped=self._dropped + self._progress.dropped,
+            dropped=self._dropped + self._progress.dropped + (self._repeats.dropped if self._repeats else 0),
             collapsed=self._collapsed,
             truncated=self._truncated,
-            evicted_templates=self._evicted + self._progress.evicted + self._quota.evicted,
+            evicted_templates=self._evicted
+            + self._progress.evicted
+            + self._quota.evicted
+            + (self._repeats.evicted if self._repeats else 0),
         )
 
     def feed(self, data: bytes) -> list[KeptLine]:
@@ -110,7 +123,7 @@ class Compressor:
         for piece in self._splitter.finish():
             self._piece(piece)
         self._end_bars()
-        self._progress.release(self._out)
+        self._release()
         return self._flush()
 
     def _flush(self) -> list[KeptLine]:
@@ -166,7 +179,8 @@ class Compressor:
                 self._collapsed += 1
                 continue
             if verdict.kept:
-                self._out.append(KeptLine(number, raw))
+                shape = self._again(templates[number - run.first]).shape if verdict is _ONCE else verdict.shape
+                self._unspoken(shape, number, raw)
                 continue
             self._line(number, raw, self._verdict(templates[number - run.first]) if verdict is _NOVEL else verdict)
             if self._hold:
@@ -184,7 +198,8 @@ class Compressor:
             distinct = dict.fromkeys(novel)
             if len(distinct) * 2 <= len(novel):
                 for each in distinct:
-                    self._learn(each)
+                    if self._learn(each) is _ONCE:
+                        self._unseen.add(each)
                 verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
         return verdicts
 
@@ -237,12 +252,15 @@ class Compressor:
         if opens:
             self._hold = RECORD_HOLD_LINES
         elif held:
-            self._hold = self._hold - 1 if hit is not None or bar else RECORD_HOLD_LINES
-        if hit is None:
+            routine = hit is not None or bar or (self._repeats is not None and self._repeats.worn(verdict.shape, raw))
+            self._hold = self._hold - 1 if routine else RECORD_HOLD_LINES
+        if hit is None and not guarded and not opens:
+            self._unspoken(verdict.shape, number, raw, must=held)
+        elif hit is None:
             self._keep(number, raw, guarded=guarded, opens=opens)
         elif hit.rule.progress:
             if guarded or opens:
-                self._progress.release(self._out)
+                self._release()
             writers = self._progress.writers(hit.rule.id)
             must = held or guarded or opens
             self._progress.take(hit, writers, number, raw, self._out, must=must, guarded=guarded)
@@ -267,8 +285,23 @@ class Compressor:
     ) -> None:
         """Pass a line on; before one that may matter go the last signs of progress."""
         if guarded or opens:
-            self._progress.release(self._out)
+            self._release()
         self._out.append(KeptLine(number, raw, guarded, truncated))
+
+    def _unspoken(self, shape: Shape | None, number: int, raw: bytes, *, must: bool = False) -> None:
+        """Pass on a line that nothing speaks of, unless it is one of many alike."""
+        if shape is None or self._repeats is None:
+            self._out.append(KeptLine(number, raw))
+        else:
+            self._repeats.take(shape, number, raw, self._out, must=must)
+
+    def _release(self) -> None:
+        """Pass on everything held back, by line number."""
+        held = self._progress.held()
+        if self._repeats is not None:
+            held += self._repeats.held()
+        held.sort(key=lambda line: line.number)
+        self._out += held
 
     def _guarded(self, raw: bytes, verdict: _Verdict | None) -> bool:
         if verdict is None or verdict.guard is Answer.NO:
@@ -277,7 +310,25 @@ class Compressor:
 
     def _verdict(self, line_template: bytes) -> _Verdict | None:
         verdict = self._cache.get(line_template, _NOVEL)
-        return self._learn(line_template) if verdict is _NOVEL else verdict
+        if verdict is _NOVEL:
+            return self._learn(line_template)
+        return self._again(line_template) if verdict is _ONCE else verdict
+
+    def _again(self, line_template: bytes) -> _Verdict:
+        """The verdict of a template that nothing speaks of, which its second line decides: most have no second."""
+        if line_template in self._unseen:
+            self._unseen.discard(line_template)
+            return _KEPT
+        verdict = self._cache.get(line_template)
+        if verdict is _ONCE or verdict is None:
+            shape = None if self._repeats is None else self._repeats.shape(line_template)
+            verdict = _KEPT
+            if shape is not None:
+                verdict = _Verdict(None, (), Answer.NO, Answer.NO)
+                verdict.shape = shape
+            if line_template in self._cache:
+                self._cache[line_template] = verdict
+        return verdict
 
     def _learn(self, line_template: bytes) -> _Verdict | None:
         """Judge a template that the cache does not know."""
@@ -286,9 +337,11 @@ class Compressor:
         opener = self._openers.judge(line_template)
         verdict: _Verdict | None
         if judged is NOTHING and not guard and not opener:
-            verdict = _KEPT
+            verdict = _KEPT if self._repeats is None else _ONCE
         else:
             verdict = _Verdict(judged.sure, judged.maybe, guard, opener)
+            if judged is NOTHING and self._repeats is not None and Answer.SURE not in {guard, opener}:
+                verdict.shape = self._repeats.shape(line_template)
             if judged.sure is not None and not judged.maybe and not guard and not opener:
                 rule = judged.sure.rule
                 if rule.progress:

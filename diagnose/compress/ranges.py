@@ -13,6 +13,7 @@ from typing import Final
 from diagnose.compress.compressor import Compressor
 from diagnose.compress.filters import Filters
 from diagnose.compress.guard import Guard
+from diagnose.compress.repeats import Listeners
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
 
@@ -22,9 +23,19 @@ RANGE_BYTES: Final = 32 * 1024 * 1024
 class Ranges:
     """Compresses one source, or one range of it, which then begins at byte `start`; a `Compressor` to its callers."""
 
-    def __init__(self, source: LogSource, filters: Filters, guard: Guard, limits: Limits, start: int = 0) -> None:
+    def __init__(
+        self,
+        source: LogSource,
+        filters: Filters,
+        guard: Guard,
+        limits: Limits,
+        start: int = 0,
+        *,
+        listeners: Listeners | None = None,
+    ) -> None:
         self._begun_with = (source, filters, guard, limits)
-        self._current = Compressor(*self._begun_with, inside=start > 0)
+        self._listeners = listeners
+        self._current = Compressor(*self._begun_with, inside=start > 0, listeners=listeners)
         self._before = CompressionCounts()  # of the ranges that have ended
         self._position = start
         self._border = (start - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES if start else RANGE_BYTES
@@ -46,7 +57,9 @@ class Ranges:
             self._position += end
             self._border = (self._position - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES
             self._before = self.counts
-            self._current = Compressor(*self._begun_with, first=self._before.lines + 1, inside=True)
+            self._current = Compressor(
+                *self._begun_with, first=self._before.lines + 1, inside=True, listeners=self._listeners
+            )
             data = data[end:]
         self._position += len(data)
         out += self._current.feed(data)

@@ -103,22 +103,21 @@ class ProgressSampler:
         writer.raw = None
         out.append(KeptLine(number, raw, guarded, progress=rule))
 
-    def release(self, out: list[KeptLine]) -> None:
-        """Pass on everything held back, by line number."""
+    def held(self) -> list[KeptLine]:
+        """Everything held back, which is to pass on now."""
         if not self._holding:
-            return
+            return []
         held: list[KeptLine] = []
         for rule, writer in self._holding:
             if writer.raw is not None:
                 held.append(KeptLine(writer.number, writer.raw, progress=rule))
                 writer.raw = None
-        held.sort(key=lambda line: line.number)
-        out += held
         self._holding.clear()
+        return held
 
     def _forget(self, out: list[KeptLine]) -> None:
         """Begin anew: each writer's next line is a first one."""
-        self.release(out)
+        out += sorted(self.held(), key=lambda line: line.number)
         self.evicted += self._known
         self._known = 0
         for writers in self._rules.values():

@@ -14,6 +14,7 @@ from typing import Final
 from ahocorasick_rs import AhoCorasick
 
 from diagnose.lines import assembler, attempts, jobs, progress, unit_facts, whereabouts
+from diagnose.lines.steps import STEP_LITERALS
 
 PROGRESS: Final = 1
 ATTEMPTS: Final = 2
@@ -35,6 +36,12 @@ def _of_lines() -> tuple[tuple[int, tuple[str, ...]], ...]:
         (JOBS, jobs.LITERALS),
         (RECORDS, assembler.LITERALS),
     )
+
+
+def spoken_literals() -> tuple[str, ...]:
+    """The literals of lines in which any reader but that of steps takes an interest."""
+    steps = frozenset(STEP_LITERALS)
+    return tuple(literal for _, literals in _of_lines() for literal in literals if literal not in steps)
 
 
 class EveryReader:

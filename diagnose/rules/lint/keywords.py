@@ -19,7 +19,7 @@ SHORTEST: Final = 5
 
 
 class KeywordsLongEnough(Check):
-    """Keywords have 5 characters or more; shorter ones stand in too many lines."""
+    """Keywords have 5 characters or more, and not digits alone; others stand in too many lines."""
 
     name = "keyword-length"
 
@@ -30,6 +30,9 @@ class KeywordsLongEnough(Check):
             for index, keyword in enumerate(keywords):
                 if len(keyword) < SHORTEST:
                     message = f"{keyword!r} is shorter than {SHORTEST} characters"
+                    yield self.problem(rule, f"{place(where, 'keywords')}[{index}]", message)
+                elif keyword.isdigit():
+                    message = f"{keyword!r} is nothing but digits, as any number is: add what stands beside it"
                     yield self.problem(rule, f"{place(where, 'keywords')}[{index}]", message)
                 elif "\n" in keyword or "\r" in keyword:
                     yield self.problem(rule, f"{place(where, 'keywords')}[{index}]", "holds a line end")
