@@ -257,6 +257,8 @@ class _Run:
 
     def _account(self, source: LogSource, reader: _SourceReader, counts: CompressionCounts, *, truncated: bool) -> None:
         """Notes what one source has come to."""
+        if truncated:
+            self.timeline.truncated.add(source.name)
         self._kernel_hosts |= reader.kernel_hosts
         self._trackers[source.name] = reader.tracker
         self._lines += counts.lines

@@ -1,13 +1,22 @@
 """What the ranks' reports of a stuck collective say together: who issued another one, and who never came."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import RankSeen, Timeline
-from diagnose.models import Evidence, LogSource
-from diagnose.rules.collectives import absent_ranks, describe_ranks, find_mismatches, mismatch_findings
+from diagnose.models import Evidence, LogSource, ProgressEvent
+from diagnose.rules.collectives import (
+    absent_ranks,
+    describe_ranks,
+    find_mismatches,
+    mismatch_findings,
+    silent_ranks,
+    wait_began,
+)
 from tests.made import finding, line, mark, rules
 
 
@@ -219,3 +228,113 @@ def test_ranks_in_words():
     assert describe_ranks((3,)) == "rank 3"
     assert describe_ranks((0, 1, 2, 7)) == "ranks 0-2, 7"
     assert describe_ranks(range(5, 64, 8)) == "ranks 5, 13, 21, 29, 37, 45 and 2 more"
+
+
+# Silent ranks.
+
+BEGAN = 1000.0  # when the others began to wait; they report 600 s later
+
+
+def logs(steps, untimed=()):
+    """Own logs of ranks: the step that each came to, one every 60 s; 0 for a rank that prints none."""
+    made = Timeline()
+    for rank, last in steps.items():
+        name = f"rank_{rank}.log"
+        own = LogSource(name, rank=rank)
+        for step in range(1, last + 1) or [0]:
+            at = None if rank in untimed else BEGAN - 30 - 60 * (max(steps.values()) - step)
+            one = replace(line(name, step + 3, rank=rank, time=at), source=own)
+            if step:
+                made.add(ProgressEvent("step", one, 0, step=step))
+            made.observe(one, 0)
+    return made
+
+
+def waited(steps, *silent, world=None, **how):
+    """Who is silent where all ranks but these report after the line that they print last."""
+    reported = set(steps) - set(silent)
+    spans = {f"rank_{rank}.log": (steps[rank] + 4, steps[rank] + 6) for rank in reported}
+    made = finding(
+        "timeout",
+        "NCCLTimeoutError",
+        role="symptom",
+        ranks=reported,
+        by_rank={rank: call() for rank in reported},
+        at=BEGAN + 600,
+        spans=spans,
+        captures={"ran_ms": 600_000},
+    )
+    read = how.pop("read", None) or logs(steps, how.pop("untimed", ()))
+    return silent_ranks(made, read, inventory(world, steps), how.pop("group", None))
+
+
+def of_all(last, world=8, **other):
+    return dict.fromkeys(range(world), last) | {int(name[1:]): value for name, value in other.items()}
+
+
+def test_a_rank_whose_log_goes_as_far_as_the_others_is_silent():
+    assert waited(of_all(9), 3) == (3,)
+    assert waited(of_all(9), 3, world=8) == (3,)
+    assert waited(of_all(9), 3, untimed=range(8)) == (3,)
+    assert waited(of_all(9, world=2), 1) == (1,)
+    assert waited(of_all(9), 6, 7) == (6, 7)
+
+
+@pytest.mark.parametrize(("last", "wanted"), [(1, ()), (6, ()), (8, (3,)), (9, (3,))])
+def test_a_log_that_ends_earlier_than_the_others_went_was_cut(last, wanted):
+    """One step more may have been finished without it, as far as its own pace tells."""
+    assert waited(of_all(9, r3=last), 3) == wanted
+    assert waited(of_all(9, r3=last), 3, untimed=range(8)) == (wanted if last == 9 else ())
+
+
+def test_ranks_that_print_no_steps_are_compared_by_their_lines():
+    steps = of_all(0, r0=9)
+    assert waited(steps, 3) == (3,)
+    short = logs(steps)
+    short.ranks[3] = replace(short.ranks[3], mark=mark("rank_3.log", 1))
+    assert waited(steps, 3, read=short) == ()
+
+
+def test_nobody_is_silent_as_long_as_another_rank_s_log_is_not_there():
+    steps = {rank: 9 for rank in range(8) if rank != 5}
+    assert waited(steps, 3, world=8) == ()
+    assert waited(steps, 3) == ()
+    assert waited(of_all(9, r5=2), 3, 5) == ()
+
+
+def test_nobody_is_silent_where_all_report_or_as_many_are_silent():
+    assert waited(of_all(9)) == ()
+    assert waited(of_all(9), *range(8)) == ()
+    assert waited(of_all(9), 4, 5, 6, 7) == ()
+
+
+def test_a_log_of_which_something_was_not_read_blames_nobody():
+    read = logs(of_all(9))
+    read.truncated.add("rank_3.log")
+    assert waited(of_all(9), 3, read=read) == ()
+
+
+def test_a_rank_without_a_log_of_its_own_is_not_silent():
+    read = logs(of_all(9))
+    read.ranks[3].own = False
+    assert waited(of_all(9), 3, read=read) == ()
+
+
+def test_members_of_a_group_that_nobody_stated_are_not_silent():
+    assert waited(of_all(9), 3, group="tp_9") == ()
+    assert waited(of_all(9), 3, group="default_pg") == (3,)
+
+
+@given(silent=RANKS, taken=RANKS, last=st.lists(st.integers(0, 9), min_size=WORLD, max_size=WORLD))
+def test_taking_logs_away_never_adds_a_silent_rank(silent, taken, last):
+    steps = dict(enumerate(last))
+    left = {rank: step for rank, step in steps.items() if rank not in taken}
+    if left:
+        assert set(waited(left, *silent, world=WORLD)) <= set(waited(steps, *silent, world=WORLD))
+
+
+def test_the_wait_began_before_it_was_reported():
+    assert wait_began(finding("t", at=700.0, captures={"ran_ms": 600_000})) == 100.0
+    assert wait_began(finding("t", at=700.0, captures={"timeout_ms": 600_000})) == 100.0
+    assert wait_began(finding("t", at=700.0)) is None
+    assert wait_began(finding("t", captures={"ran_ms": 5})) is None

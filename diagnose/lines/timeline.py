@@ -106,6 +106,7 @@ class Timeline:
     def __init__(self) -> None:
         self._by_source: dict[tuple[str, int], AttemptProgress] = {}
         self.ranks: dict[int, RankSeen] = {}
+        self.truncated: set[str] = set()  # sources of which something was not read
 
     def observe(self, line: Line, attempt: int) -> None:
         """Notes that a line was written: time span of the attempt, last word of its rank."""
@@ -131,6 +132,11 @@ class Timeline:
         """The latest time that a source's lines bear, in seconds since the epoch."""
         times = (part.ended for (name, _), part in self._by_source.items() if name == source)
         return max((time for time in times if time is not None), default=None)
+
+    def latest(self) -> dict[str, AttemptProgress]:
+        """How far the latest attempt of each source came."""
+        # In order, so that of each source the last stays.
+        return {source: self._by_source[source, attempt] for source, attempt in sorted(self._by_source)}
 
     def add(self, event: ProgressEvent) -> None:
         """Takes a sign of progress."""

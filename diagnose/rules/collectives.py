@@ -1,7 +1,8 @@
 """What the ranks' own reports of a stuck collective say together: who issued another one, and who never came.
 
 In: findings with `op`, `seq` and counts per rank; what is known of ranks and process groups. Out: a CollectiveMismatch
-finding where ranks issued different collectives under one sequence number, and the ranks absent from a time-out.
+finding where ranks issued different collectives under one sequence number, and the ranks absent from a time-out, or
+silent before it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _NOT_WORK = Lazy(
     r"|[Ww]ait|[Ss]tarting|[Ww]arning|[Uu]sing|[Ss]etting|[Tt]raining|[Cc]onnecting|[Ii]nitializ"
 )
 _CALLS_TOLD = 4
+_NOTHING = AttemptProgress()
 _NUMBERS = ("numel", "numel_in", "numel_out")
 
 
@@ -239,6 +241,59 @@ def absent_ranks(
     # More silent than speaking, read or not: the group is not understood, so nothing is said of anyone.
     silent = len(members - reported)
     return tuple(absent) if silent < len(reported) or silent == 1 else ()
+
+
+def silent_ranks(finding: Finding, timeline: Timeline, inventory: Inventory, group: str | None) -> tuple[int, ...]:
+    """The members of the stuck group whose own logs end before the time-out that all the others reported.
+
+    A process that hangs or is lost writes nothing more, so this is the main case; but so ends a log that was copied too
+    early or cut. Nobody is named unless every member without a report had a log of its own, read whole, that goes as
+    far as the others had come: then either they fell silent, or they were cut just there.
+    """
+    reported = set(finding.ranks)
+    members = _members(finding, inventory, group) if reported else None
+    if members is None or ((group is None or group in _GLOBAL_GROUPS) and members != set(range(len(members)))):
+        return ()
+    silent = sorted(members - reported)
+    if not silent or (len(silent) > 1 and len(silent) >= len(reported)):
+        return ()
+    parts = timeline.latest()
+    own = {rank: seen.mark.source for rank, seen in timeline.ranks.items() if seen.own}
+    others = {own[rank]: parts.get(own[rank], _NOTHING) for rank in reported if rank in own}
+    for rank in silent:
+        source = own.get(rank)
+        if source is None or source in timeline.truncated:
+            return ()
+        if not _as_far(parts.get(source, _NOTHING), timeline.ranks[rank].mark.number, others, finding):
+            return ()
+    return tuple(silent)
+
+
+def _as_far(mine: AttemptProgress, lines: int, others: Mapping[str, AttemptProgress], finding: Finding) -> bool:
+    """Whether a rank's log goes on until the others began to wait: by its steps, by its own pace, or by its lines."""
+    steps = [progress.last_step for progress in others.values() if progress.last_step is not None]
+    if mine.last_step is not None and steps and mine.last_step >= min(steps):
+        return True
+    began = wait_began(finding)
+    if began is not None and mine.started is not None and mine.ended is not None and mine.steps > 1:
+        pace = (mine.ended - mine.started) / (mine.steps - 1)
+        if mine.ended >= began - max(2 * pace, SAME_TIME):
+            return True
+    # Most ranks of many programs print no steps: all of them say the same until the time-out.
+    before = [
+        finding.spans[source][0] - 1
+        for source, progress in others.items()
+        if progress.last_step is None and source in finding.spans
+    ]
+    return mine.last_step is None and bool(before) and lines >= min(before)
+
+
+def wait_began(finding: Finding) -> float | None:
+    """When the wait began that a time-out ended, in seconds since the epoch, as far as the reports tell."""
+    waited = finding.captures.get("ran_ms") or finding.captures.get("timeout_ms")
+    if finding.first is None or not isinstance(waited, int):
+        return None
+    return finding.first - waited / 1000
 
 
 def _past(finding: Finding, ended: float | None) -> bool:

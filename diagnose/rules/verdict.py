@@ -33,7 +33,7 @@ from diagnose.rules.alternatives import alternatives
 from diagnose.rules.attribution import Shape, attribute
 from diagnose.rules.captures import Value
 from diagnose.rules.chain import chain
-from diagnose.rules.collectives import absent_ranks, busy_elsewhere, describe_ranks
+from diagnose.rules.collectives import absent_ranks, busy_elsewhere, describe_ranks, silent_ranks
 from diagnose.rules.culprits import find_culprits
 from diagnose.rules.findings import iso, line_evidence
 from diagnose.rules.judge import Judge, Judgement
@@ -133,7 +133,7 @@ class _Builder:
         entry = self._rule_set.taxonomy.get(error_type)
         if entry is None or entry.symptom:
             return self._unnamed()
-        absent = self._absent(last, root)
+        absent, silent = self._absent(last, root)
         captures: dict[str, Value] = {**root.captures}
         if absent:
             captures["absent"] = absent
@@ -158,11 +158,23 @@ class _Builder:
             by_administrator=error_type == "JobCancelled" and cancelled_by_administrator(root),
             driver_asks=self._driver_asks(situation.hosts),
         )
-        words = words_of(root, rule, captures, self._place(root, culprits), self._job)
+        place = self._place(root, culprits)
+        words = words_of(root, rule, captures, place, self._job)
+        cause = words.cause
+        if silent:
+            # That they never came is not known: what they wrote last is.
+            known = {name: value for name, value in captures.items() if name != "absent"}
+            cause = f"{words_of(root, rule, known, place, self._job).cause}; {self._last_heard(absent)}"
         settled = situation.by_owner  # whoever cancelled a job of their own is the cause of its end
         rivals = alternatives(last, root, rule, absent, self._inventory, self._ranks_known, settled=settled)
         reasons = list(blame.reasons)
-        if absent:
+        if silent:
+            logs = "its log goes" if len(absent) == 1 else "their logs go"
+            reasons.append(
+                f"{describe_ranks(absent)} did not report the time-out: {logs} as far as the others had come and no "
+                "further, unless cut off there"
+            )
+        elif absent:
             read = "its log was" if len(absent) == 1 else "their logs were"
             reasons.append(f"{describe_ranks(absent)} did not report the time-out, though {read} read")
         reasons.extend(note for note in last.notes if note not in last.graph.notes)
@@ -172,7 +184,7 @@ class _Builder:
             category=entry.category,
             attribution=blame.name,
             sureness=self._sureness(root, bool(rivals), settled=settled),
-            root_cause=RootCause(words.cause, self._evidence(root), tuple(reasons)),
+            root_cause=RootCause(cause, self._evidence(root), tuple(reasons)),
             alternatives=rivals,
             chain=chain(last, root, _WITHOUT_RULE),
             culprits=culprits,
@@ -218,12 +230,24 @@ class _Builder:
         value = root.captures.get(rule.absent.group)
         return str(value) if value is not None else None
 
-    def _absent(self, judgement: Judgement, root: Finding) -> tuple[int, ...]:
+    def _absent(self, judgement: Judgement, root: Finding) -> tuple[tuple[int, ...], bool]:
+        """The ranks that did not report a time-out, and whether that is only presumed of logs that end before it."""
         rule = self._judge.rule(root)
         if rule is None or rule.absent is None:
-            return ()
+            return (), False
         ends = {source for finding in judgement.findings if finding.role == "teardown" for source in finding.spans}
-        return absent_ranks(root, self._timeline, self._inventory, self._group(root), ends)
+        group = self._group(root)
+        if absent := absent_ranks(root, self._timeline, self._inventory, group, ends):
+            return absent, False
+        silent = silent_ranks(root, self._timeline, self._inventory, group)
+        return silent, bool(silent)
+
+    def _last_heard(self, ranks: Sequence[int]) -> str:
+        """What is known of ranks that fell silent."""
+        seen = [self._timeline.ranks[rank].mark.source for rank in ranks]
+        ended = max((time for source in seen if (time := self._timeline.ended(source)) is not None), default=None)
+        shown = iso(ended)
+        return f"{describe_ranks(ranks)} wrote nothing" + (f" after {shown[11:19]}" if shown else " more")
 
     def _missed(self, absent: Sequence[int], culprits: Sequence[Culprit]) -> tuple[int, ...]:
         """The ranks that the others waited for: found absent, or named by those who waited."""
@@ -244,7 +268,9 @@ class _Builder:
     def _look_back(self, root: Finding, culprits: Sequence[Culprit], rule: DiagnosisRule | None) -> Repeats:
         earlier = [
             Earlier(
-                one.root, self._unit(one.root, self._culprits(one, one.root, self._absent(one, one.root))), one.progress
+                one.root,
+                self._unit(one.root, self._culprits(one, one.root, self._absent(one, one.root)[0])),
+                one.progress,
             )
             for one in self._judged.values()
             if one is not self._last and one.root is not None
