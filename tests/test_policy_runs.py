@@ -354,9 +354,17 @@ REACHED = {
         },
         "wait_and_retry",
     ),
+    "time-limit-from-the-start": Run(
+        {
+            "job.log": steps(1, 30)
+            + "slurmstepd: error: *** JOB 61002 ON gx-01 CANCELLED AT 2026-03-02T09:00:31 DUE TO TIME LIMIT ***\n"
+        },
+        "restart",
+    ),
     "time-limit": Run(
         {
             "job.log": steps(1, 30)
+            + "Saved checkpoint to /ckpt/step_30\n"
             + "slurmstepd: error: *** JOB 61002 ON gx-01 CANCELLED AT 2026-03-02T09:00:31 DUE TO TIME LIMIT ***\n"
         },
         "restart",

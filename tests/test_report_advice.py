@@ -92,3 +92,28 @@ def test_memory_that_was_asked_for_is_told(job: Path) -> None:
     error = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate {0} bytes.\n"
     report = report_on({"job.log": STEPS + "jaxlib.xla_extension." + error.format(34359738368)})
     assert row(report, "Cause").startswith("Device memory ran out: 32 GiB asked for")
+
+
+TIME_LIMIT = "slurmstepd: error: *** JOB 4711 ON gx-01 CANCELLED AT 2026-03-02T10:01:00 DUE TO TIME LIMIT ***\n"
+SAVED = "Saved checkpoint to /ckpt/step_8\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "wanted"),
+    [
+        (STEPS + TIME_LIMIT, "restart with a longer time limit"),
+        (STEPS + SAVED + TIME_LIMIT, "restart from /ckpt/step_8"),
+        ("Resuming from checkpoint /ckpt/step_2\n" + STEPS + TIME_LIMIT, "restart"),
+        (STEPS + "exiting program after 690.0159 minutes\n", "restart"),
+    ],
+)
+def test_a_restart_that_would_meet_the_same_limit_is_not_advised(job: Path, log: str, wanted: str) -> None:
+    report = report_on({"job.log": log})
+    assert report.recovery.job == "restart"
+    assert render(report, "text", width=200).split("Do job   ")[1].splitlines()[0] == wanted
+
+
+def test_who_waits_for_room_is_told_the_checkpoint(job: Path) -> None:
+    report = report_on({"job.log": STEPS + SAVED + TIME_LIMIT.replace("TIME LIMIT", "PREEMPTION")})
+    assert report.recovery.job == "wait_and_retry"
+    assert "Do job   wait, then retry from /ckpt/step_8" in render(report, "text")

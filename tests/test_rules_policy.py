@@ -38,7 +38,7 @@ def situation(error_type=None, **how):
     return Situation(status=status, error_type=error_type, root=made, **filled)
 
 
-AGAIN, SAME_UNIT = Repeats(attempts=(0,)), Repeats(attempts=(0,), same_unit=True)
+SAME_UNIT = Repeats(attempts=(0,), same_unit=True)
 USER = {"attribution": "user"}
 TWO_HOSTS = {"hosts": ("n1", "n2"), "culprits": ()}
 
@@ -116,6 +116,11 @@ REACHED = {
     "anomaly-from-the-start": (situation("TrainingAnomaly", progress=AT_START, **USER), "fix_and_resubmit", []),
     "anomaly-first": (situation("TrainingAnomaly", attribution="user"), "restart", []),
     "preempted": (situation("Preempted", attribution="scheduler"), "wait_and_retry", []),
+    "time-limit-from-the-start": (
+        situation("TimeLimitExceeded", attribution="scheduler", progress=AT_START),
+        "restart",
+        [],
+    ),
     "time-limit": (situation("TimeLimitExceeded", attribution="scheduler"), "restart", []),
     "cancelled-by-owner": (situation("JobCancelled", by_owner=True, **USER), "none", []),
     "cancelled-by-administrator": (situation("JobCancelled", by_administrator=True), "none", []),

@@ -27,6 +27,8 @@ _ATTRIBUTIONS = {
     "scheduler": "scheduler",
     "unknown": "not attributed",
 }
+# What a restart must change, by the row of the policy that asks for it.
+_RESTART_WITH = {"time-limit-from-the-start": "restart with a longer time limit"}
 # What to do with a job that did not fail, or is not known to have failed.
 _UNPROVEN = {
     ("no_failure", "none"): "nothing to do",
@@ -256,10 +258,10 @@ def _recovery_rows(report: Report) -> list[Row]:
         "none": "no restart",
         "unknown": "not known",
     }
-    text = words[recovery.job]
+    text = _RESTART_WITH.get(recovery.policy or "", words[recovery.job])
     if report.status != "failed":
         text = _UNPROVEN.get((report.status, recovery.job), text)
-    if recovery.from_checkpoint and recovery.job in ("restart", "restart_elsewhere"):
+    if recovery.from_checkpoint and recovery.job in ("restart", "restart_elsewhere", "wait_and_retry"):
         text += f" from {recovery.from_checkpoint}"
     hosts = sorted({node.host for node in recovery.nodes})
     hosts = hosts or [one.id for one in report.culprits if one.machine and not one.presumed]

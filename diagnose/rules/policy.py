@@ -128,6 +128,12 @@ class Situation:
         known = progress.checkpoint_complete is not None or progress.checkpoint_loaded is not None
         return not known and not self.long_progress()
 
+    def nothing_saved(self) -> bool:
+        """Whether no checkpoint is known that a restart could go on from, nor a program that saves before it ends."""
+        progress = self.progress
+        known = progress.checkpoint_complete or progress.checkpoint_started or progress.checkpoint_loaded
+        return known is None and not self.tagged("saves-first")
+
     def tagged(self, *tags: str) -> bool:
         """Whether the deciding rule carries one of the tags."""
         return bool(self.rule and set(tags) & set(self.rule.tags))
@@ -154,6 +160,7 @@ TESTS: Mapping[str, Callable[[Situation], bool]] = {
     "after_progress": lambda s: s.progress.steps > 0,
     "long_progress": Situation.long_progress,
     "no_way_back": Situation.no_way_back,
+    "nothing_saved": Situation.nothing_saved,
     "setting_at_fault": Situation.setting_at_fault,
     "remap_failure": lambda s: s.xid() == 64 or s.tagged("remap-failure"),
     "contained": lambda s: s.xid() == 94,
