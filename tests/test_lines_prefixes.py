@@ -141,6 +141,9 @@ TABLE = [
     ("[INFO:swift] rank: 8", "rank: 8", {"level": "info", "rank": None}),
     # kernel, system logs
     ("[12345.678901] NVRM: Xid", "NVRM: Xid", {"uptime": 12345.678901}),
+    ("[12345.678901] gx-43 kernel: NVRM: Xid", "NVRM: Xid", {"host": "gx-43", "uptime": 12345.678901}),
+    ("[12345.678901] gx-43 systemd[1]: Started x", "Started x", {"host": "gx-43", "pid": 1, "uptime": 12345.678901}),
+    ("[12345.678901] mlx5_core 0000:3b:00.0: Link down", "mlx5_core 0000:3b:00.0: Link down", {"uptime": 12345.678901}),
     ("[   12.345678][  T512]  <TASK>", " <TASK>", {"uptime": 12.345678}),
     ("[684980.062459] rcu: INFO: rcu_sched", "rcu: INFO: rcu_sched", {"level": None}),
     ("[Tue Apr 14 13:18:01 2026] NVRM: Xid", "NVRM: Xid", {"time": "2026-04-14T13:18:01"}),

@@ -254,6 +254,10 @@ NO_MILESTONES = [
     ':::MLLOG {"key": "run_stop", "value": null, "metadata": {"status": "aborted"}}',
     "JobState=RUNNING Reason=None ExitCode=0:0",
     "model will be saved to /out at the end",
+    "Exit codes: 0 the job failed, 1 it did not, 3 inconclusive, 2 wrong usage or nothing to read",
+    "exit codes: 0 = training finished, 1 = error",
+    "NO FAILURE  the job completed",
+    "    NO FAILURE  the job completed",
 ]  # fmt: skip
 
 

@@ -86,7 +86,6 @@ class LauncherBlock:
         self._noise = 0
         self._nested: tuple[Lines, TracebackParser] | None = None
         self._inner: list[Record] = []
-        self._final = False
         self.add(line)
 
     @staticmethod

@@ -188,13 +188,21 @@ def bracket_stamp(text: str, pos: int, head: Head, clock: Clock) -> int:
     if found:
         head.uptime = float(found.group(1))
         head.stage = 3
-        return found.end()
+        return _of_the_journal(text, found.end(), head)
     found = _CLOCK_BRACKET.match(text, pos)
     if found and int(found.group(1)) < 24:
         stamped(head, clock.dateless(clock_groups(found, 1)), dated=False)
         return past_separator(text, found.end())
     found = _US_BRACKET.match(text, pos)
     return _day(found, text, head, clock) if found else -1
+
+
+def _of_the_journal(text: str, pos: int, head: Head) -> int:
+    """`gx-01 kernel: ` or `gx-01 prog[pid]: ` behind the uptime, which `journalctl -o short-monotonic` writes."""
+    space = text.find(" ", pos, pos + 130)
+    if space < 0 or text.find(": ", space, space + 80) < 0 or not looks_like_host(text[pos:space]):
+        return pos
+    return tag(text, pos, head, sure=False)
 
 
 def _more(more: str, head: Head) -> None:

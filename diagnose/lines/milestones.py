@@ -197,6 +197,9 @@ _SEFF = Lazy(r"^\s*State: ([A-Z_]{4,20})(?: by \d+)? \(exit code (\d{1,3})\)")
 _RECORD = Lazy(r"\bJobState=([A-Z_]{4,20})\b.*\bExitCode=(\d{1,3}):(\d{1,3})\b")
 # `kubectl describe`: the line alone does not tell whether it is the container's last state or the one before.
 _DESCRIBED = Lazy(r"\s{4,12}Exit Code:\s{1,12}\d{1,3}\s*\Z")
+# Help text and a report: what each code means, what was found to have happened.
+_CODES_EXPLAINED = Lazy(r"\bcodes?\b[ :]{1,4}-?\d{1,3}\b[^,;\n]{2,200}[,;]\s{1,8}(?:and )?-?\d{1,3}\b\s{0,4}[^\s\d,;]")
+_REPORTED = Lazy(r"\W*(?:NO FAILURE|FAILED|INCONCLUSIVE) {2}\S")
 _PROCESS_OK = Lazy(r"\bProcess \d{1,9} exits successfully")
 
 
@@ -270,6 +273,8 @@ def _without_paths(body: str) -> str:
 def _completed(body: str) -> Milestone | None:
     """An unmistakable end of the work."""
     match = _COMPLETED.search(body)
+    if _REPORTED.match(body) is not None:
+        return None
     if match is None:
         return Milestone("completed") if _closed(body) else None
     if any(word in match[0] for word in _TOOLS_OWN):
@@ -305,7 +310,7 @@ def read_exit(body: str) -> Milestone | None:
     if _PROCESS_OK.search(body) is not None:
         return Milestone("exit", 0)
     match = _EXIT.search(body)
-    if match is None or _DESCRIBED.match(body):
+    if match is None or _DESCRIBED.match(body) or _CODES_EXPLAINED.search(body) is not None:
         return None
     code = int(next(group for group in match.groups() if group is not None))
     if _EXIT_OTHER.search(body) is not None:

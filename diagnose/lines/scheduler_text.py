@@ -276,7 +276,6 @@ class _Described:
         self._container = ""
         self._state: dict[str, str] = {}
         self._state_line: Line | None = None
-        self._restarts: str | None = None
         self._condition: dict[str, str] = {}
         self._condition_line: Line | None = None
 
@@ -342,7 +341,6 @@ class _Described:
         if indent <= 2:
             records = self._close_state()
             self._container = key
-            self._restarts = None
         elif key in ("State", "Last State") and indent <= 4:
             records = self._close_state()
             self._state = {"which": "state" if key == "State" else "last-state", "value": value.lower()}

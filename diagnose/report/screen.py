@@ -307,6 +307,8 @@ def _coverage_rows(report: Report, common: str) -> list[Row]:
         plural = "" if coverage.ranks_seen == 1 and not expected else "s"
         parts.append(f"{coverage.ranks_seen}{expected} rank{plural} seen")
     parts.append(f"{stats.seconds:.1f} s")
+    if report.decided_by.ruleset:
+        parts.append(f"ruleset {report.decided_by.ruleset}")
     rows = [Row("Read", "; ".join(parts))]
     not_read = [item.removeprefix(common) for item in coverage.not_read]
     if not_read:
