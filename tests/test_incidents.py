@@ -49,6 +49,12 @@ class Expected:
     known_miss: str = ""
 
 
+# How an entry of these lists is written, and the types of its values.
+ENTRIES = {
+    "evidence": ("{source: gx-04.dmesg, line: 1}", {"source": str, "line": int}),
+    "culprits": ("{kind: host, id: gx-04}", {"kind": str, "id": (str, int)}),
+}
+STATUSES, NODES = ("failed", "no_failure", "inconclusive"), ("none", "act", "any")
 REQUIRED = [one.name for one in fields(Expected) if one.default is MISSING and one.default_factory is MISSING]
 
 
@@ -141,7 +147,17 @@ def read_expected(folder):
     unknown = sorted(set(given) - {one.name for one in fields(Expected)})
     assert not missing, f"{path} lacks {', '.join(missing)}"
     assert not unknown, f"{path} has unknown keys: {', '.join(unknown)}"
-    return Expected(**given)
+    for one in fields(Expected):
+        value = given.get(one.name)
+        assert one.type is not list or value is None or isinstance(value, list), f"{path}: {one.name} is to be a list"
+        form, types = ENTRIES.get(one.name, ("", {}))
+        for entry in (value or ()) if form else ():
+            right = isinstance(entry, dict) and entry.keys() == types.keys()
+            right = right and all(isinstance(entry[name], wanted) for name, wanted in types.items())
+            assert right, f"{path}: {one.name} has {entry!r}; an entry is written {form}"
+    assert given["status"] in STATUSES, f"{path}: status is {given['status']!r}, none of {', '.join(STATUSES)}"
+    assert given["node"] in NODES, f"{path}: node is {given['node']!r}, none of {', '.join(NODES)}"
+    return Expected(**{name: value for name, value in given.items() if value is not None or name in REQUIRED})
 
 
 @pytest.fixture(scope="session")
@@ -188,18 +204,26 @@ def test_the_incidents_reach_every_family(services):
     assert {taxonomy[incident.error_type].family for incident in incidents} == causes
 
 
+RIGHT = (
+    "id: x\ntitle: t\nerror_type: E\nstatus: failed\nattribution: user\ninputs: []\nnode: any\nsources_of_text: []\n"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("id: x\n", "lacks title, error_type, status"),
         ("[]\n", "is no mapping"),
+        (RIGHT + "evidnce: []\n", "unknown keys: evidnce"),
         (
-            (
-                "id: x\ntitle: t\nerror_type: E\nstatus: failed\nattribution: user\ninputs: []\nnode: any\n"
-                "sources_of_text: []\nevidnce: []\n"
-            ),
-            "unknown keys: evidnce",
+            RIGHT + "evidence: [gx-04.dmesg:1]\n",
+            r"has 'gx-04.dmesg:1'; an entry is written {source: gx-04.dmesg, line: 1}",
         ),
+        (RIGHT + "evidence: [{source: a.log, line: '7'}]\n", "an entry is written {source: gx-04.dmesg, line: 1}"),
+        (RIGHT + "evidence: {source: a.log, line: 7}\n", "evidence is to be a list"),
+        (RIGHT + "culprits: [host gx-04]\n", "an entry is written {kind: host, id: gx-04}"),
+        (RIGHT.replace("any", "drain"), "node is 'drain', none of none, act, any"),
+        (RIGHT.replace("failed", "broken"), "status is 'broken'"),
     ],
 )
 def test_what_is_wrong_with_a_fixture_is_said(text, told, tmp_path):
