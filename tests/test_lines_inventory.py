@@ -371,3 +371,53 @@ def test_a_pod_goes_under_the_name_of_its_node() -> None:
     assert known.names("host", "gke-pool-7c1d-x2kq") == ("worker-3",)
     known.runs_on("worker-3", "gke-pool-7c1d-x2kq")
     assert known.hosts == ("gke-pool-7c1d-x2kq",)
+
+
+TABLE = "|   3  NVIDIA H100 80GB HBM3          On  |   00000000:5D:00.0 Off |                    0 |"
+CSV = ("index, pci.bus_id, uuid", "3, 00000000:5D:00.0, GPU-5b0c1f2e-1111-2a3e-4d55-666677778888")
+STATED = "SLURMD_NODENAME=gx-043"
+
+
+def labelled(*hosts: str) -> Inventory:
+    """A table without a host, in a log whose later lines name some."""
+    inventory = learned(TABLE)
+    for host in hosts:
+        inventory.observe(line(f"{host} step 5", host=host))
+    return inventory
+
+
+def test_a_table_that_names_no_host_is_of_the_only_one_that_its_log_names() -> None:
+    assert [unit for unit in labelled("gx-043").units if unit.gpu] == [Unit(host="gx-043", gpu="3", pci="0000:5d:00")]
+    assert learned(TABLE, STATED).names("gpu", "gx-043 0000:5d:00")[0] == "gx-043 GPU 3"
+
+
+def test_a_table_in_a_log_of_several_hosts_or_of_none_is_nobody_s() -> None:
+    for inventory in (labelled(), labelled("gx-043", "gx-044"), learned(TABLE, STATED, "--nnodes 2")):
+        assert [unit.host for unit in inventory.units if unit.gpu] == [None]
+
+
+def test_a_table_of_another_log_stays_its_own() -> None:
+    inventory = labelled("gx-043")
+    other = LogSource("other.log")
+    inventory.observe(line(TABLE.replace("5D", "6D"), other))
+    assert {(unit.host, unit.pci) for unit in inventory.units} == {("gx-043", "0000:5d:00"), (None, "0000:6d:00")}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        CSV,
+        CSV[1:],
+        ("timestamp, name, pci.bus_id, index, temperature.gpu",
+         "2026/03/02 09:59:02.112, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 3, 30"),
+        ("index, gpu_bus_id, memory.used [MiB]", "3, 00000000:5D:00.0, 4 MiB"),
+    ],
+    ids=["plain", "no header", "index elsewhere", "units"],
+)  # fmt: skip
+def test_rows_of_a_query_are_read_by_their_header(rows: tuple[str, ...]) -> None:
+    (unit,) = learned(STATED, *rows).units
+    assert (unit.host, unit.gpu, unit.pci) == ("gx-043", "3", "0000:5d:00")
+
+
+def test_a_query_without_an_index_names_no_gpu() -> None:
+    assert learned(STATED, "pci.bus_id, uuid", "00000000:5D:00.0, GPU-5b0c1f2e-1111-2a3e-4d55-666677778888").units == ()

@@ -13,6 +13,7 @@ from typing import Literal
 from diagnose.dataclass import replace
 from diagnose.lines.groups import ProcessGroups
 from diagnose.lines.hosts import MAX_HOSTS, Hosts
+from diagnose.lines.listings import Listings
 from diagnose.lines.unit_facts import MAX_RANK, OPENERS, FactReader
 from diagnose.lines.unit_store import GIVEN, GUESS, MAX_UNITS, STRONG, WEAK, UnitStore
 from diagnose.lines.units import is_pci, normalise_pci
@@ -43,6 +44,8 @@ class Inventory:
         self._per_host: int | None = None
         self._spread = "block"
         self._settled = True
+        self._attempt = 0  # of the line that is being read
+        self._listings = Listings()
         self.whereabouts = Whereabouts()
 
     # What goes in.
@@ -63,6 +66,7 @@ class Inventory:
         """
         if places or line.host is not None:
             self.whereabouts.observe(line, attempt)
+        self._attempt = attempt
         if line.rank is not None or line.host is not None:
             key = (line.rank, line.local_rank, line.host, line.pid)
             if key not in self._seen:
@@ -81,6 +85,7 @@ class Inventory:
         host = line.host or (line.source.host if line.source.kind == "job" else None)
         if host is not None:
             self._hosts.add(host)
+            self._listings.label(line.source.name, host)
         if line.rank is not None and line.source.kind not in {"kernel", "scheduler"}:
             self.unit(Unit(rank=line.rank, local_rank=line.local_rank, host=host, pid=line.pid), STRONG)
 
@@ -195,6 +200,14 @@ class Inventory:
         self._store.learn(fact, strength)
         self._settled = False
 
+    def listed(self, source: LogSource, fact: Unit) -> None:
+        """A GPU in a list; one that does not say whose it is waits until all is read."""
+        if fact.host is not None or source.kind != "job":
+            self.unit(fact, STRONG)
+        else:
+            self._listings.add(source.name, self._attempt, fact)
+            self._settled = False
+
     def same_host(self, one: str, other: str) -> None:
         """Two names of one machine."""
         self._hosts.same(one, other)
@@ -285,6 +298,8 @@ class Inventory:
             for task, fact in self._tasks.items():
                 self.unit(replace(fact, rank=task), WEAK)
         self._guess_blocks(world)
+        for fact in self._listings.placed(self.whereabouts):
+            self.unit(fact, STRONG if fact.host is None else WEAK)
         self._settled = True
 
     def _tasks_are_ranks(self, world: int | None) -> bool:

@@ -14,7 +14,7 @@ import ahocorasick_rs
 from diagnose.lines.hostlists import expand_hostlist
 from diagnose.lines.unit_store import STRONG, WEAK
 from diagnose.lines.units import is_pci, normalise_pci
-from diagnose.models import Line, Unit
+from diagnose.models import Line, LogSource, Unit
 from diagnose.patterns import Lazy
 
 SEARCHED = 4096
@@ -32,7 +32,8 @@ OPENERS = {
     "CUDA_VISIBLE_DEVICES": "device", "cpu-bind": "task", "cpu_bind": "task", "srun: error": "task",
     "SLURM_": "slurm", "NodeList=": "slurm", "NODELIST": "slurm", "nodes=": "slurm", "UUID": "device_list",
     "GPU at PCI": "kernel", "Board Serial": "kernel", "NVRM: Xid": "kernel", "00000000:": "device_list",
-    "PCI Bus": "device_list", "N/A  N/A": "device_list", "Successfully assigned": "pod", "Node: ": "pod",
+    "PCI Bus": "device_list", "index, ": "device_list", ", index": "device_list", "N/A  N/A": "device_list",
+    "pci.bus_id, ": "device_list", "Successfully assigned": "pod", "Node: ": "pod",
     "Name: ": "pod", "mpirun": "launch",
 }  # fmt: skip
 
@@ -103,7 +104,9 @@ _SLURM_SPREAD = Lazy(r"\bSLURM_DISTRIBUTION=(\w{3,12})|using (block|cyclic|plane
 _SMI_LIST = Lazy(r"\bGPU (\d{1,3}): [^\n()]{1,80} \(UUID: (GPU-[0-9a-fA-F\-]{8,40})\)")
 _SMI_TABLE = Lazy(r"^\|\s+(\d{1,3})\s+\S[^|]{0,80}\|\s*([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s")
 _SMI_PROCESS = Lazy(r"^\|\s+(\d{1,3})\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+(\d{1,9})\s+[CG+M]{1,3}\s")
-_SMI_ROW = Lazy(r"^\s*(\d{1,3}),\s?[^\n]{0,300}$")
+# `nvidia-smi --query-gpu=... --format=csv`: the names of the columns, then a row for each GPU.
+_SMI_HEADER = Lazy(r"(?:[a-z_.]{2,40}(?: \[\w{1,4}\])?, ?){1,40}[a-z_.]{2,40}(?: \[\w{1,4}\])?\s*$")
+_LONGEST_ROW = 320
 _PCI_LONG = Lazy(r"\b[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\b")
 _UUID = Lazy(r"\bGPU-[0-9a-f]{8}-[0-9a-f\-]{8,28}")
 _ROCM = Lazy(r"^GPU\[(\d{1,3})\]\s*: PCI Bus: ([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
@@ -120,6 +123,10 @@ class Facts(Protocol):
 
     def unit(self, fact: Unit, strength: int) -> None:
         """A fact of one unit."""
+        ...
+
+    def listed(self, source: LogSource, fact: Unit) -> None:
+        """A GPU in a list of a host's devices; its host where the line or the source names it."""
         ...
 
     def same_host(self, one: str, other: str) -> None:
@@ -335,17 +342,24 @@ class FactReader:
     def _device_list(self, line: Line, text: str) -> None:
         """nvidia-smi's list, table, processes and CSV, and rocm-smi's list."""
         host, body = line.host or line.source.host, line.body
+        columns = (line.source.name, "columns")
         if (match := _SMI_LIST.search(text)) is not None:
-            self._facts.unit(Unit(host=host, gpu=match[1], uuid=match[2]), STRONG)
+            self._facts.listed(line.source, Unit(host=host, gpu=match[1], uuid=match[2]))
         elif (match := _SMI_TABLE.match(body)) is not None or (match := _ROCM.match(body)) is not None:
-            self._facts.unit(Unit(host=host, gpu=match[1], pci=normalise_pci(match[2])), STRONG)
+            self._facts.listed(line.source, Unit(host=host, gpu=match[1], pci=normalise_pci(match[2])))
         elif (match := _SMI_PROCESS.match(body)) is not None:
-            self._facts.unit(Unit(host=host, gpu=match[1], pid=int(match[2])), STRONG)
-        elif (match := _SMI_ROW.match(body)) is not None:
+            self._facts.listed(line.source, Unit(host=host, gpu=match[1], pid=int(match[2])))
+        elif ("uuid" in body or "bus_id" in body) and _SMI_HEADER.match(body) is not None:
+            names = [name.strip() for name in body.split(",")]
+            self._remember(columns, str(names.index("index")) if "index" in names else "")
+        else:
+            cells = [cell.strip() for cell in body[:_LONGEST_ROW].split(",")]
+            at = self._open.get(columns, "0")
+            index = cells[int(at)] if at and int(at) < len(cells) > 1 else ""
             pci, uuid = _PCI_LONG.search(body), _UUID.search(body)
-            if pci is not None or uuid is not None:
+            if index.isascii() and index.isdigit() and len(index) <= 3 and (pci is not None or uuid is not None):
                 address = normalise_pci(pci[0]) if pci is not None else None
-                self._facts.unit(Unit(host=host, gpu=match[1], pci=address, uuid=uuid[0] if uuid else None), STRONG)
+                self._facts.listed(line.source, Unit(host=host, gpu=index, pci=address, uuid=uuid[0] if uuid else None))
 
     def _kernel(self, line: Line, text: str) -> None:
         host = line.host or line.source.host
