@@ -309,7 +309,7 @@ class _Run:
             None if any(covered.kind == "scheduler" for covered in self._covered) else self.jobs.slurm,
         )
         timeouts = tuple(
-            f"rule {name}: a pattern ran out of time {count} times" for name, count in self.matcher.timeouts.items()
+            f"rule {name}: a pattern ran out of time, {count}x" for name, count in self.matcher.timeouts.items()
         )
         report = self._built(verdict, (*rules.overridden, *notes, *self.notes, *timeouts))
         report = _with_numbers_as_given(report, self._numbers) if self._numbers else report

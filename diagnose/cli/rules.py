@@ -270,7 +270,7 @@ def _noise(options: argparse.Namespace) -> int:
             print(f"{name}: matches {counted(count, 'line')}, {100 * count / max(1, noise.lines):.1f} %")
     frequent = [hit for hit in noise.keywords if hit[2] > FREQUENT * noise.lines]
     for rule, keyword, count in frequent[:20]:
-        print(f"{rule}: keyword {keyword!r} in {count} lines")
+        print(f"{rule}: keyword {keyword!r} in {counted(count, 'line')}")
     # Logs of the checkout have findings that are known; in logs that somebody names, only teardown may speak.
     known = {rule.id: len(noise.findings) for rule in rule_set.diagnoses if rule.role == "teardown"}
     known = known if options.logs else dict(context.noise)

@@ -10,5 +10,5 @@ for problem in found:
     sys.stdout.write(f"{problem}\n")
 if re2_module() is None:
     sys.stderr.write("RE2 is not installed: patterns were checked by their syntax only\n")
-sys.stderr.write(f"{len(found)} problems\n")
+sys.stderr.write(f"{len(found)} problem{'s' if len(found) != 1 else ''}\n")
 sys.exit(1 if found else 0)

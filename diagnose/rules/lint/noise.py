@@ -102,8 +102,9 @@ class SilentOnHealthyLogs(Check):
             known = self.context.noise.get(rule, 0)
             if len(places) > known:
                 name, number, line = places[0]
+                count = f"{len(places)} line{'s' if len(places) > 1 else ''}"
                 message = (
-                    f"finds {len(places)} lines in healthy logs (known: {known}), first {name}:{number}: {line[:99]!r};"
+                    f"finds {count} in healthy logs (known: {known}), first {name}:{number}: {line[:99]!r};"
                     " narrow it, or `diagnose rules noise --accept` what the engine sets aside"
                 )
                 yield self.problem(rule, "signatures", message)
