@@ -307,7 +307,13 @@ class _Run:
             self.inventory,
             self._services.history,
             None if any(covered.kind == "scheduler" for covered in self._covered) else self.jobs.slurm,
+            self._clock.rest(),
         )
+        if verdict.unweighed:
+            self._not_read.append(
+                f"what explains {verdict.unweighed} findings, or whether they were survived: {self._clock} was "
+                "reached. Give fewer inputs"
+            )
         timeouts = tuple(
             f"rule {name}: a pattern ran out of time, {count}x" for name, count in self.matcher.timeouts.items()
         )

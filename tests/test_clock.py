@@ -162,3 +162,11 @@ def test_a_pipe_gives_what_is_written_to_it(tmp_path: Path) -> None:
     sources = collect([str(pipe)], limits=Limits())
     assert b"".join(sources.inputs[0].blocks()) == FAILURE.encode()
     writer.join()
+
+
+def test_the_verdict_has_its_part_however_long_reading_took(monkeypatch):
+    assert Clock(100.0).rest().seconds == pytest.approx(100.0, abs=1.0)
+    clock = Clock(100.0)
+    monkeypatch.setattr(Clock, "elapsed", property(lambda _self: 130.0))
+    assert clock.rest().seconds == pytest.approx(10.0)
+    assert Clock(-1.0).rest().seconds == 1.0

@@ -14,6 +14,7 @@ import pytest
 
 import diagnose
 from diagnose import pipeline
+from diagnose.clock import Clock
 from diagnose.errors import SourceError, UsageError
 from diagnose.models import Finding, Report, RuleSet
 from diagnose.settings import Limits, Settings
@@ -112,6 +113,16 @@ def test_time_limit_is_reported(tmp_path: Path, rule_set: RuleSet) -> None:
     (tmp_path / "job.log").write_text("hello\n" * 10)
     report = run(str(tmp_path), ["job.log"], rule_set, Settings(limits=replace(Limits(), seconds=-1.0)))
     assert any("time limit" in text for text in report.coverage.not_read)
+
+
+def test_what_the_verdict_had_no_time_to_weigh_is_told(
+    tmp_path: Path, rule_set: RuleSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job.log").write_text('Traceback (most recent call last):\n  File "a.py", line 1, in f\nKeyError: 1\n')
+    monkeypatch.setattr("diagnose.clock.Clock.rest", lambda _self: Clock(-1.0))
+    report = run(str(tmp_path), ["job.log"], rule_set)
+    assert (report.status, report.error_type) == ("failed", None)
+    assert any("what explains 1 findings" in text for text in report.coverage.not_read)
 
 
 def test_findings_over_the_limit_are_counted_and_told(tmp_path: Path, rule_set: RuleSet) -> None:

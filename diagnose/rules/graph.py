@@ -8,11 +8,14 @@ specificity, then id.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
+from diagnose.clock import UNLIMITED, Clock
 from diagnose.dataclass import dataclass
 from diagnose.models import Finding
 from diagnose.models.rule import Scope
-from diagnose.rules.edges import Edges, kind_of
+from diagnose.rules.edges import Edges, Kind, kind_of
+from diagnose.rules.nearby import Causes, hosts_of
 from diagnose.rules.precedence import Clocks
 
 AFTER_SYMPTOM = 30.0  # seconds: a cause may be logged a little after what it caused
@@ -23,6 +26,7 @@ _LONG_WAIT_MS = 60_000
 # What a process dies of when others end it, as well as by itself: after the others gave up it says nothing of why.
 _SIGNAL_DEATHS = frozenset({"ProcessKilled", "SegmentationFault"})
 _EXPLAINERS = 8  # per pair of kinds: the earliest say all there is to say
+_MOST_EXPLAINERS = 512  # of one finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +34,33 @@ class Graph:
     """Explanations by finding id.
 
     `roots` are unexplained, most suspect first; `tied` are those that `roots[0]` is ahead of only by specificity or
-    id. `notes` tell of cycles that time had to break.
+    id. `notes` tell of cycles that time had to break. `unweighed` counts the latest findings, for which no time
+    was left to ask what explains them: they are no roots.
     """
 
     explained: Mapping[str, tuple[str, ...]]
     roots: tuple[Finding, ...]
     tied: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    unweighed: int = 0
 
 
-def explain(findings: Sequence[Finding], edges: Edges, clocks: Clocks, specificity: Mapping[str, int]) -> Graph:
+def explain(
+    findings: Sequence[Finding], edges: Edges, clocks: Clocks, specificity: Mapping[str, int], limit: Clock = UNLIMITED
+) -> Graph:
     """Builds the graph. Shadow findings are explained like others but explain nothing and are never roots."""
-    explained = _edges(findings, edges, clocks)
+    explained, unweighed = _edges(findings, edges, clocks, limit)
     notes = _break_cycles(findings, explained, clocks, specificity)
-    unexplained = [finding for finding in findings if not explained[finding.id] and not finding.shadow]
+    unexplained = [
+        finding
+        for finding in findings
+        if not explained[finding.id] and not finding.shadow and finding.id not in unweighed
+    ]
     roots = order(unexplained, clocks, specificity)
     candidates = [finding for finding in roots[1:] if finding.role == roots[0].role] if roots else []
     tied = tuple(finding for finding in candidates if clocks.before(roots[0], finding) is not True)
-    return Graph({name: tuple(causes) for name, causes in explained.items()}, tuple(roots), tied, notes)
+    told = {name: tuple(causes) for name, causes in explained.items()}
+    return Graph(told, tuple(roots), tied, notes, len(unweighed))
 
 
 def order(findings: Sequence[Finding], clocks: Clocks, specificity: Mapping[str, int]) -> list[Finding]:
@@ -73,40 +86,45 @@ def _tie_break(finding: Finding, specificity: Mapping[str, int]) -> tuple[int, s
     return (-specificity.get(finding.rule or "", -1), finding.id)
 
 
-def _edges(findings: Sequence[Finding], edges: Edges, clocks: Clocks) -> dict[str, list[str]]:
+def _edges(
+    findings: Sequence[Finding], edges: Edges, clocks: Clocks, limit: Clock
+) -> tuple[dict[str, list[str]], set[str]]:
+    """Who explains whom, and of whom there was no time to ask: the latest."""
     explained: dict[str, list[str]] = {finding.id: [] for finding in findings}
-    by_kind: dict[str, list[Finding]] = {}
+    by_kind: dict[Kind, list[Finding]] = {}
     for finding in findings:
         by_kind.setdefault(kind_of(finding), []).append(finding)
-    for group in by_kind.values():
-        group.sort(key=lambda finding: (finding.first is None, finding.first or 0.0, finding.id))
-    for causes in by_kind.values():
-        if causes[0].shadow:
+    causes = [Causes(group, clocks) for group in by_kind.values() if not group[0].shadow]
+    reaching: dict[Kind, list[tuple[Causes, Scope]]] = {}
+    unweighed: set[str] = set()
+    timed = [(clocks.first(finding), finding) for finding in findings]
+    timed.sort(key=lambda item: (item[0] is None, item[0] or 0.0))
+    for time, effect in timed:
+        if limit.over:
+            unweighed.add(effect.id)
             continue
-        for effects in by_kind.values():
-            scope = edges.scope(causes[0], effects[0])
-            if scope is None:
-                continue
-            for effect in effects:
-                found = 0
-                for cause in _near(causes, effect, scope):
-                    if cause.id != effect.id and plausible(cause, effect, scope, clocks):
-                        explained[effect.id].append(cause.id)
-                        found += 1
-                        if found >= _EXPLAINERS:
-                            break
-    return explained
+        kind = kind_of(effect)
+        if kind not in reaching:
+            scopes = [(group, edges.scope(group.first, effect)) for group in causes]
+            reaching[kind] = [(group, scope) for group, scope in scopes if scope is not None]
+        names = explained[effect.id]
+        for group, scope in reaching[kind]:
+            names += _explainers(group, effect, scope, time, clocks)
+            if len(names) >= _MOST_EXPLAINERS:
+                break
+    return explained, unweighed
 
 
-def _near(causes: Sequence[Finding], effect: Finding, scope: Scope) -> Sequence[Finding]:
-    if scope == "job" or not effect.hosts:
-        return causes
-    return [cause for cause in causes if not cause.hosts or cause.hosts & effect.hosts]
+def _explainers(group: Causes, effect: Finding, scope: Scope, time: float | None, clocks: Clocks) -> list[str]:
+    """The earliest of one kind that explain an effect."""
+    near = group.near(effect, scope, time, reach(effect), LATE)
+    found = (cause.id for cause in near if cause.id != effect.id and plausible(cause, effect, scope, clocks))
+    return list(islice(found, _EXPLAINERS))
 
 
 def plausible(cause: Finding, effect: Finding, scope: Scope, clocks: Clocks) -> bool:
     """Whether place and time let `cause` explain `effect`. What is not known speaks for neither side."""
-    if scope in ("host", "gpu") and cause.hosts and effect.hosts and not cause.hosts & effect.hosts:
+    if scope in ("host", "gpu") and _apart(cause, effect):
         return False
     if scope == "gpu" and cause.gpus and effect.gpus and not cause.gpus & effect.gpus:
         return False
@@ -122,6 +140,12 @@ def plausible(cause: Finding, effect: Finding, scope: Scope, clocks: Clocks) -> 
         # Without times the order of lines in one file decides, with the slack of a few lines for buffering.
         return late or clocks.before(cause, effect) is not False or _close(cause, effect) or effect.role != "cause"
     return -(LATE if late else AFTER_SYMPTOM) <= gap <= reach(effect)
+
+
+def _apart(cause: Finding, effect: Finding) -> bool:
+    """Whether both have hosts, and none in common."""
+    one, other = hosts_of(cause), hosts_of(effect)
+    return bool(one and other and one.isdisjoint(other))
 
 
 def _found_late(cause: Finding) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from diagnose.clock import UNLIMITED, Clock
 from diagnose.dataclass import dataclass, replace
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import DiagnosisRule, ExcludedFinding, Finding, Line, RuleSet
@@ -15,8 +16,8 @@ from diagnose.rules.aggregate import BY_UNIT
 from diagnose.rules.collectives import mismatch_findings
 from diagnose.rules.edges import Edges
 from diagnose.rules.graph import AFTER_SYMPTOM, Graph, explain
-from diagnose.rules.precedence import Clocks, estimate_clocks
-from diagnose.rules.survival import completion, failed_exits, set_aside
+from diagnose.rules.precedence import DATED, Clocks, estimate_clocks
+from diagnose.rules.survival import UNWEIGHED, completion, failed_exits, set_aside
 
 # Symptom types that prove by themselves that a process ended badly; a closed connection alone does not.
 _PROVES_FAILURE = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed"})
@@ -27,7 +28,10 @@ _CRASH_AT_EXIT = frozenset({"SegmentationFault", "ProcessKilled"})
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is known of one attempt. `root` is None where nothing could be named."""
+    """What is known of one attempt. `root` is None where nothing could be named.
+
+    `unweighed` counts the findings whose part in it there was no time to weigh.
+    """
 
     attempt: int
     status: ReportStatus
@@ -41,14 +45,16 @@ class Judgement:
     progress: AttemptProgress
     completed: bool
     notes: tuple[str, ...] = ()
+    unweighed: int = 0
 
 
 class Judge:
-    """Judges attempts under one rule set."""
+    """Judges attempts under one rule set, within the time limit of a run."""
 
-    def __init__(self, rule_set: RuleSet, ranks_known: int = 0) -> None:
+    def __init__(self, rule_set: RuleSet, ranks_known: int = 0, limit: Clock = UNLIMITED) -> None:
         self._rule_set = rule_set
         self._ranks_known = ranks_known
+        self._limit = limit
         self._edges = Edges(rule_set)
         self._by_id: Mapping[str, DiagnosisRule] = {rule.id: rule for rule in rule_set.diagnoses}
         self._specificity = specificity(rule_set)
@@ -63,9 +69,9 @@ class Judge:
         findings = [finding for finding in findings if not finding.shadow]
         findings += mismatch_findings(findings, self._rule_set, self._ranks_known)
         clocks, notes = estimate_clocks(findings, progress)
-        counted, excluded = set_aside(findings, progress, self._edges, clocks)
+        counted, excluded = set_aside(findings, progress, self._edges, clocks, self._limit)
         excluded += tuple(ExcludedFinding(finding, "experimental: it decides nothing") for finding in shadow)
-        graph = explain(counted, self._edges, clocks, self._specificity)
+        graph = explain(counted, self._edges, clocks, self._specificity, self._limit)
         roots = self._suspects(graph, clocks)
         end = completion(progress)
         exits = failed_exits(progress)
@@ -99,18 +105,24 @@ class Judge:
             progress,
             end is not None,
             (*notes, *graph.notes),
+            graph.unweighed + sum(aside.why == UNWEIGHED for aside in excluded),
         )
 
     def _suspects(self, graph: Graph, clocks: Clocks) -> list[Finding]:
         """Unexplained causes and symptoms; a cause well after an unexplained symptom is its echo and stands behind."""
         roots = [finding for finding in graph.roots if finding.role != "teardown"]
-        symptoms = [finding for finding in roots if finding.role == "symptom"]
+        earliest: dict[bool, Finding] = {}  # of the symptoms with and without a known year
+        for symptom in (finding for finding in roots if finding.role == "symptom"):
+            if (time := clocks.first(symptom)) is not None:
+                known = earliest.setdefault(time >= DATED, symptom)
+                if time < (clocks.first(known) or 0.0):
+                    earliest[time >= DATED] = symptom
         echoes = {
             finding.id: finding
             for finding in roots
             if finding.role == "cause"
             and finding.traceback
-            and any((gap := clocks.gap(symptom, finding)) is not None and gap > AFTER_SYMPTOM for symptom in symptoms)
+            and any((clocks.gap(symptom, finding) or 0.0) > AFTER_SYMPTOM for symptom in earliest.values())
         }
         return [finding for finding in roots if finding.id not in echoes] + list(echoes.values())
 

@@ -16,7 +16,8 @@ from diagnose.models import Finding
 SAME_TIME = 2.0  # seconds: whole-second stamps and log buffers make less undecidable
 _LARGEST_OFFSET = 900.0
 _NEAR = 60.0
-_DATED = 978_307_200.0  # 2001: stamps without a year, where no input names one, are read as of 2000
+_KERNEL = frozenset({"kernel"})
+DATED = 978_307_200.0  # 2001: stamps without a year, where no input names one, are read as of 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +39,42 @@ class Clocks:
         return None if time is None else time + self._offset(finding)
 
     def _offset(self, finding: Finding) -> float:
+        if not self.offsets:
+            return 0.0
         return next((self.offsets[name] for name in finding.spans if name in self.offsets), 0.0)
 
     def gap(self, one: Finding, other: Finding) -> float | None:
         """Seconds from the first line of `one` to the first of `other`; None where a time is not known."""
         start, end = self.first(one), self.first(other)
-        if start is None or end is None or (start < _DATED) != (end < _DATED):
+        if start is None or end is None or (start < DATED) != (end < DATED):
             return None
         return end - start
 
     def before(self, one: Finding, other: Finding) -> bool | None:
         """Whether `one` came first."""
         ordered = by_kernel(one) == by_kernel(other)  # a kernel log pasted into a job's log has its own order
-        for stream in one.streams.keys() & other.streams.keys() if ordered else ():
-            if one.streams[stream][0] != other.streams[stream][0]:
-                return one.streams[stream][0] < other.streams[stream][0]
+        earlier = _by_lines(one.streams, other.streams) if ordered else None
+        if earlier is not None:
+            return earlier
         gap = self.gap(one, other)
         if gap is not None and abs(gap) > SAME_TIME:
             return gap > 0
-        for source in sorted(one.spans.keys() & other.spans.keys()) if ordered else ():
-            if one.spans[source][0] != other.spans[source][0]:
-                return one.spans[source][0] < other.spans[source][0]
+        return _by_lines(one.spans, other.spans) if ordered else None
+
+
+def _by_lines(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]]) -> bool | None:
+    """Whether lines came first, by the first name common to both under which they differ."""
+    if one.keys().isdisjoint(other.keys()):
         return None
+    for name in sorted(one.keys() & other.keys()):
+        if one[name][0] != other[name][0]:
+            return one[name][0] < other[name][0]
+    return None
 
 
 def by_kernel(finding: Finding) -> bool:
     """Whether only a kernel says so."""
-    return finding.sources == frozenset({"kernel"})
+    return finding.sources == _KERNEL
 
 
 def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | None) -> tuple[Clocks, tuple[str, ...]]:

@@ -7,17 +7,20 @@ the job died of it was down when it mattered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 
+from diagnose.clock import UNLIMITED, Clock
 from diagnose.dataclass import replace
 from diagnose.lines.timeline import AttemptProgress, Mark
 from diagnose.models import ExcludedFinding, Finding, Line, Over
 from diagnose.rules.captures import UNDATED
-from diagnose.rules.edges import Edges
+from diagnose.rules.edges import Edges, Kind, kind_of
 from diagnose.rules.graph import plausible, waited
 from diagnose.rules.precedence import SAME_TIME, Clocks, by_kernel
 
 _COMPLETED = "the job completed after it"
+UNWEIGHED = "it was over again; the time limit left no time to weigh whether anything failed of it"
 _AFTERWARDS = 30.0  # seconds: what an outage broke is noticed within retries and log buffers after its end
 _FLAPS_SHOWN = 8  # per unit
 # Problems that go on hurting while steps are still made: progress after them proves nothing.
@@ -25,26 +28,28 @@ _WITH_PROGRESS = frozenset({"GPUThermalThrottle", "TrainingAnomaly"})
 
 
 def set_aside(
-    findings: Sequence[Finding], progress: AttemptProgress, edges: Edges, clocks: Clocks
+    findings: Sequence[Finding], progress: AttemptProgress, edges: Edges, clocks: Clocks, limit: Clock = UNLIMITED
 ) -> tuple[tuple[Finding, ...], tuple[ExcludedFinding, ...]]:
-    """Splits findings into those that count and those that were survived."""
+    """Splits findings into those that count and those that were survived; see `UNWEIGHED`."""
     end = completion(progress)
-    whys = {finding.id: _why(finding, progress, end, clocks) for finding in findings}
+    steps = _Steps(progress, clocks)
+    whys = {finding.id: _why(finding, progress, steps, end, clocks) for finding in findings}
     # What a job died of: its own words, which it did not outlive. A kernel's are no news of the job.
     failures = [f for f in findings if f.over is None and not whys[f.id] and not f.sources <= {"kernel"}]
     for finding in findings:
-        if finding.over is not None:
-            whys[finding.id] = whys[finding.id] or _over_in_time(
-                finding, finding.over, failures, progress, edges, clocks
-            )
+        if finding.over is not None and not whys[finding.id]:
+            whys[finding.id] = _over_in_time(finding, finding.over, failures, steps, edges, clocks, limit)
     kept = [finding for finding in findings if not whys[finding.id]]
     excluded = _folded(ExcludedFinding(finding, why) for finding in findings if (why := whys[finding.id]))
-    undated = [aside for aside in excluded if UNDATED in aside.finding.captures and aside.why != _COMPLETED]
-    if undated and any(f.role == "symptom" for f in kept) and not any(f.role == "cause" for f in kept):
+    if any(f.role == "symptom" for f in kept) and not any(f.role == "cause" for f in kept):
         # Others waited for what nothing else explains, and where a listing stands in a log is not when it happened.
-        kept += [aside.finding for aside in undated]
-        excluded = [aside for aside in excluded if aside not in undated]
+        kept += [aside.finding for aside in excluded if _undated(aside)]
+        excluded = [aside for aside in excluded if not _undated(aside)]
     return _went_on(kept, excluded, edges)
+
+
+def _undated(aside: ExcludedFinding) -> bool:
+    return UNDATED in aside.finding.captures and aside.why != _COMPLETED
 
 
 def _folded(excluded: Iterable[ExcludedFinding]) -> list[ExcludedFinding]:
@@ -76,7 +81,34 @@ def failed_exits(progress: AttemptProgress) -> list[tuple[int, Line]]:
     return [(code, line) for code, line in progress.exits if code != 0]
 
 
-def _why(finding: Finding, progress: AttemptProgress, end: Line | None, clocks: Clocks) -> str | None:
+class _Steps:
+    """The latest steps of each source, to be asked what lies after or between without a look at all of them."""
+
+    def __init__(self, progress: AttemptProgress, clocks: Clocks) -> None:
+        self._clocks = clocks
+        marks = [mark for marks in progress.recent.values() for mark in marks]
+        self._times = sorted(mark.time for mark in marks if mark.time is not None)
+        self._last_but_one = {source: marks[-2] for source, marks in progress.recent.items() if len(marks) >= 2}
+        timed = [(mark.time, mark) for mark in self._last_but_one.values() if mark.time is not None]
+        self._latest_first = sorted(timed, key=lambda item: -item[0])
+
+    def two_after(self, finding: Finding) -> bool:
+        """Whether any source made two steps after a finding."""
+        last = self._clocks.last(finding)
+        for time, mark in self._latest_first if last is not None else ():
+            if last is not None and time <= last + 1.0:
+                break
+            if mark.stream not in finding.streams:  # where the order of lines decides
+                return True
+        return any(_mark_after(self._last_but_one.get(source), finding, self._clocks) for source in finding.spans)
+
+    def between(self, start: float, end: float) -> bool:
+        """Whether a step was made between two times, and not right after the first."""
+        place = bisect_right(self._times, start + 1.0)
+        return place < len(self._times) and self._times[place] < end
+
+
+def _why(finding: Finding, progress: AttemptProgress, steps: _Steps, end: Line | None, clocks: Clocks) -> str | None:
     if end is not None and _line_after(end, finding, clocks):
         return _COMPLETED
     if not finding.survivable or finding.error_type in _WITH_PROGRESS:
@@ -85,7 +117,7 @@ def _why(finding: Finding, progress: AttemptProgress, end: Line | None, clocks: 
         return "the same ranks made progress after it"
     if any(_mark_after(progress.last.get(stream), finding, clocks) for stream in finding.streams):
         return "the same process made progress after it"
-    if any(len(marks) >= 2 and _mark_after(marks[-2], finding, clocks) for marks in progress.recent.values()):
+    if steps.two_after(finding):
         return "the job made progress after it"
     return None
 
@@ -94,18 +126,22 @@ def _over_in_time(
     finding: Finding,
     over: Over,
     failures: Iterable[Finding],
-    progress: AttemptProgress,
+    steps: _Steps,
     edges: Edges,
     clocks: Clocks,
+    limit: Clock,
 ) -> str | None:
     """Why what was over again harmed nobody; None where something that it explains failed meanwhile."""
     answers: set[bool | None] = set()
     for failure in failures:
+        if limit.over:
+            return UNWEIGHED
         scope = edges.scope(finding, failure) if failure.role != "teardown" else None
         if scope is not None and plausible(finding, failure, scope, clocks):
-            answers.add(_meanwhile(finding, over, failure, progress, clocks))
-    if True in answers:
-        return None
+            failed = _meanwhile(finding, over, failure, steps, clocks)
+            if failed:
+                return None
+            answers.add(failed)
     timed = over.time is not None and finding.last is not None
     after = f" after {max(0.0, (over.time or 0.0) - (finding.last or 0.0)):.0f} s" if timed else ""
     if answers == {None}:
@@ -113,7 +149,7 @@ def _over_in_time(
     return f"it was over again{after}, and nothing failed of it meanwhile"
 
 
-def _meanwhile(finding: Finding, over: Over, other: Finding, progress: AttemptProgress, clocks: Clocks) -> bool | None:
+def _meanwhile(finding: Finding, over: Over, other: Finding, steps: _Steps, clocks: Clocks) -> bool | None:
     """Whether `other` fell, or what it waited for began, between a finding and its end; None where nothing tells."""
     start, end, fell = clocks.first(finding), clocks.on_common(finding, over.time), clocks.first(other)
     if start is None or end is None or fell is None or clocks.gap(finding, other) is None:
@@ -124,12 +160,7 @@ def _meanwhile(finding: Finding, over: Over, other: Finding, progress: AttemptPr
     began = fell - waited(other) / 1000
     if start - SAME_TIME <= fell <= end or start - SAME_TIME <= began <= end + SAME_TIME:
         return True
-    return end < fell <= end + _AFTERWARDS and not _step_between(progress, end, fell)
-
-
-def _step_between(progress: AttemptProgress, start: float, end: float) -> bool:
-    marks = (mark for marks in progress.recent.values() for mark in marks)
-    return any(mark.time is not None and start + 1.0 < mark.time < end for mark in marks)
+    return end < fell <= end + _AFTERWARDS and not steps.between(end, fell)
 
 
 def _mark_after(mark: Mark | None, finding: Finding, clocks: Clocks) -> bool:
@@ -154,19 +185,12 @@ def _went_on(
 ) -> tuple[tuple[Finding, ...], tuple[ExcludedFinding, ...]]:
     """A process that went on to die of something else, which the finding does not explain, had survived it."""
     findings = list(findings)
-    fatal = [f for f in findings if f.role == "cause" and (not f.survivable or f.traceback)]
+    ends = _Ends([f for f in findings if f.role == "cause" and (not f.survivable or f.traceback)])
     kept: list[Finding] = []
     for finding in findings:
         later = None
         if finding.survivable and not finding.traceback and finding.role != "teardown":
-            later = next(
-                (
-                    f
-                    for f in fatal
-                    if f is not finding and _later_in_stream(finding, f) and edges.scope(finding, f) is None
-                ),
-                None,
-            )
+            later = ends.unexplained_after(finding, edges)
         if later:
             excluded.append(ExcludedFinding(finding, f"the process went on until {later.error_type}"))
         else:
@@ -174,6 +198,36 @@ def _went_on(
     return tuple(kept), tuple(excluded)
 
 
-def _later_in_stream(one: Finding, other: Finding) -> bool:
-    shared = one.streams.keys() & other.streams.keys()
-    return any(other.streams[stream][0] > one.streams[stream][1] for stream in shared)
+class _Ends:
+    """What processes died of, by stream and kind."""
+
+    def __init__(self, fatal: Sequence[Finding]) -> None:
+        self._fatal = fatal
+        starts: dict[str, dict[Kind, list[tuple[int, int]]]] = {}
+        for place, finding in enumerate(fatal):
+            for stream, (start, _) in finding.streams.items():
+                starts.setdefault(stream, {}).setdefault(kind_of(finding), []).append((start, place))
+        self._starts: Mapping[str, Mapping[Kind, tuple[list[int], list[int]]]] = {
+            stream: {kind: _from_behind(pairs) for kind, pairs in kinds.items()} for stream, kinds in starts.items()
+        }
+
+    def unexplained_after(self, finding: Finding, edges: Edges) -> Finding | None:
+        """The first that stands after a finding in a stream of it, and that it does not explain."""
+        best: int | None = None
+        for stream, (_, end) in finding.streams.items():
+            for lines, firsts in self._starts.get(stream, {}).values():
+                after = bisect_right(lines, end)
+                if after == len(lines) or (best is not None and firsts[after] >= best):
+                    continue
+                if edges.scope(finding, self._fatal[firsts[after]]) is None:
+                    best = firsts[after]
+        return None if best is None else self._fatal[best]
+
+
+def _from_behind(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Line numbers in order, and for each the first of the findings that begin there or later."""
+    pairs.sort()
+    firsts = [place for _, place in pairs]
+    for index in range(len(firsts) - 2, -1, -1):
+        firsts[index] = min(firsts[index], firsts[index + 1])
+    return [line for line, _ in pairs], firsts

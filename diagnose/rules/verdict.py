@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from diagnose.clock import UNLIMITED, Clock
 from diagnose.dataclass import dataclass, replace
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress, Timeline
@@ -50,7 +51,7 @@ _WITHOUT_RULE = "python-traceback"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided, and on what grounds."""
+    """What was decided, and on what grounds; `unweighed` counts the findings that there was no time to weigh."""
 
     status: ReportStatus
     error_type: str | None
@@ -66,6 +67,7 @@ class Verdict:
     attempts: tuple[AttemptSummary, ...]
     rule: str | None
     explanation: Explanation
+    unweighed: int = 0
 
 
 def decide(
@@ -77,21 +79,29 @@ def decide(
     inventory: Inventory,
     history: History,
     job: str | None = None,
+    limit: Clock = UNLIMITED,
 ) -> Verdict:
     """Judges every attempt and builds the verdict on the last.
 
     Also where the last has only begun: whether it fails again, and of what, its missing end would tell (what is missing
     makes no culprit). The failures before it are listed with the attempts. `job` is the number by which Slurm knows it.
+    Beyond the time `limit` what is left is not weighed.
     """
     ranks_known = max(inventory.world_size or 0, len(inventory.ranks_seen), len(timeline.ranks))
-    judge = Judge(rule_set, ranks_known)
+    judge = Judge(rule_set, ranks_known, limit)
     indexes = sorted(attempts) or [0]
+    by_attempt: dict[int, list[Finding]] = {}
+    for finding in findings:
+        by_attempt.setdefault(finding.attempt, []).append(finding)
+    # The last one first: it is the one that the time must suffice for.
     judged = {
-        index: judge.judge(index, [f for f in findings if f.attempt == index], attempts.get(index, AttemptProgress()))
-        for index in indexes
+        index: judge.judge(index, by_attempt.get(index, ()), attempts.get(index, AttemptProgress()))
+        for index in reversed(indexes)
     }
     last = judged[indexes[-1]]
-    return _Builder(judge, rule_set, judged, last, excluded, timeline, inventory, history, ranks_known, job).build()
+    judged = dict(sorted(judged.items()))
+    builder = _Builder(judge, rule_set, judged, last, excluded, timeline, inventory, history, ranks_known, job)
+    return replace(builder.build(), unweighed=sum(one.unweighed for one in judged.values()))
 
 
 class _Builder:
