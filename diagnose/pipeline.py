@@ -289,6 +289,7 @@ class _Run:
 
     def _finished(self) -> Report:
         notes = combine(self.matcher, self.inventory)
+        self._not_read.extend(self.matcher.unmatched)
         if self._groups.overflow:
             self._not_read.append(
                 f"{self._groups.overflow} sightings as findings of their own: beyond {self.settings.limits.findings} "
@@ -314,10 +315,7 @@ class _Run:
                 f"what explains {verdict.unweighed} findings, or whether they were survived: {self._clock} was "
                 "reached. Give fewer inputs"
             )
-        timeouts = tuple(
-            f"rule {name}: a pattern ran out of time, {count}x" for name, count in self.matcher.timeouts.items()
-        )
-        report = self._built(verdict, (*rules.overridden, *notes, *self.notes, *timeouts))
+        report = self._built(verdict, (*rules.overridden, *notes, *self.notes))
         report = _with_numbers_as_given(report, self._numbers) if self._numbers else report
         return without_secrets(report)
 

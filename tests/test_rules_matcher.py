@@ -5,7 +5,7 @@ import pytest
 from diagnose.lines import LineReader, RecordAssembler
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import KeptLine, LogSource, Match, RuleSet, Table
+from diagnose.models import KeptLine, LogSource, Match, Record, RuleSet, Table
 from diagnose.models.rule import Lookup, TableAction, TableRow
 from diagnose.rules.aggregate import Aggregator
 from diagnose.rules.findings import resolve
@@ -13,7 +13,7 @@ from diagnose.rules.judge import Judge
 from diagnose.rules.matcher import HitStore, Matcher, decided_by_one
 from diagnose.rules.sighting import EvidenceDraft
 from diagnose.settings import Limits
-from tests.made import FAMILIES, Sightings, rule, rules, sightings
+from tests.made import FAMILIES, Sightings, line, rule, rules, sightings
 
 RAISED = """\
 Traceback (most recent call last):
@@ -335,7 +335,36 @@ def test_a_pattern_that_takes_too_long_is_stopped_and_counted():
     matcher = Matcher(rules(slow), Sightings(), Limits(pattern_seconds=0.01))
     (signature,) = matcher._gate.candidates("aaa", "job")
     assert matcher.search(signature, "a" * 5000 + "b") == []
-    assert matcher.timeouts == {"slow": 1}
+    assert matcher.timeouts == {("slow", "aaa"): 1}
+    assert matcher.unmatched == ["some of what rule slow looks for: its pattern aaa ran out of time 1x"]
+
+
+def test_a_pattern_that_is_stopped_again_and_again_is_given_up():
+    slow = rule("slow", signatures={"aaa": r"(a|aa)+$"})
+    matcher = Matcher(rules(slow, LOUD), Sightings(), Limits(pattern_seconds=0.01))
+    (signature,) = matcher._gate.candidates("aaa", "job")
+    for _ in range(5):
+        assert matcher.search(signature, "a" * 5000 + "b") == []
+    assert matcher.timeouts == {("slow", "aaa"): 3}
+    assert matcher.unmatched == [
+        "some of what rule slow looks for: its pattern aaa ran out of time 3x and was given up"
+    ]
+    (other,) = matcher._gate.candidates("went away", "job")
+    assert len(matcher.search(other, "it went away")) == 1
+
+
+def test_of_very_many_rules_that_match_one_line_the_most_specific_are_heard():
+    many = [rule(f"r{n:03}", signatures={"away": "away"}) for n in range(90)]
+    exact = rule("z-exact", signatures={"it went away": "it went away"})
+    sink = Sightings()
+    matcher = Matcher(rules(*many, exact), sink, Limits())
+    source = matcher.source(line().source)
+    for number in (1, 2):
+        source.record(Record("line", (line(number=number, text="it went away"),), "it went away"), 0)
+    assert len(sink.kept) == 2 * 64
+    assert ("z-exact", "CUDAError", 1) in sink.told
+    (told,) = matcher.unmatched
+    assert told.startswith("some of what rules look for in job.log:1 (the first of 2 such places): more than 64 ")
 
 
 def test_matches_per_record_are_bounded():

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import regex
 
 _MATCHES_PER_RECORD = 32
+_SIGNATURES_PER_RECORD = 64  # that match it; two or three do, of the shipped rules
+_TIMEOUTS = 3  # of one pattern, before it is given up
 _CONTEXT_LINES = 40
 _SHOWN_BYTES = 500
 _QUOTED_CODE = "    "  # how far a traceback indents it
@@ -78,7 +80,8 @@ class Matcher:
     """Matches the records of a job against a rule set.
 
     `sink` receives sightings; `hits` holds, by rule id and signature, what `combine` decides at the end.
-    `timeouts` counts patterns that were stopped, by rule id.
+    `timeouts` counts how often patterns were stopped, by rule id and signature; one that was too often is given up.
+    `crowded` counts the records that more signatures match than are weighed, `crowded_at` is the first of them.
     """
 
     def __init__(self, rule_set: RuleSet, sink: Sink, limits: Limits) -> None:
@@ -87,7 +90,9 @@ class Matcher:
         self._limits = limits
         self.sink = sink
         self.hits: dict[str, dict[str, HitStore]] = {}
-        self.timeouts: dict[str, int] = {}
+        self.timeouts: dict[tuple[str, str], int] = {}
+        self.crowded = 0
+        self.crowded_at: Line | None = None
 
     @property
     def keywords(self) -> tuple[str, ...]:
@@ -99,16 +104,35 @@ class Matcher:
         return SourceMatcher(self, source)
 
     def search(self, signature: CompiledSignature, text: str) -> list[regex.Match[str]]:
-        """The signature's matches in a text; none where the pattern ran over its time."""
+        """The signature's matches in a text; none where the pattern ran over its time, or has been given up."""
         found: list[regex.Match[str]] = []
+        key = (signature.rule.id, signature.name)
+        if self.timeouts.get(key, 0) >= _TIMEOUTS:
+            return found
         try:
             for match in signature.pattern.finditer(text, timeout=self._limits.pattern_seconds):
                 found.append(match)
                 if len(found) >= _MATCHES_PER_RECORD:
                     break
         except TimeoutError:
-            self.timeouts[signature.rule.id] = self.timeouts.get(signature.rule.id, 0) + 1
+            self.timeouts[key] = self.timeouts.get(key, 0) + 1
         return found
+
+    @property
+    def unmatched(self) -> list[str]:
+        """In words, what the rules may have missed because a bound of the matcher bit."""
+        told = [
+            f"some of what rule {rule} looks for: its pattern {name} ran out of time {count}x"
+            + (" and was given up" if count >= _TIMEOUTS else "")
+            for (rule, name), count in self.timeouts.items()
+        ]
+        if self.crowded_at is not None:
+            told.append(
+                f"some of what rules look for in {self.crowded_at.source.name}:{self.crowded_at.number}"
+                f"{f' (the first of {self.crowded} such places)' if self.crowded > 1 else ''}: "
+                f"more than {_SIGNATURES_PER_RECORD} patterns match there, those with the longest keywords were heard"
+            )
+        return told
 
     def candidates(self, record: Record) -> list[CompiledSignature]:
         """The signatures worth searching in this record."""
@@ -163,8 +187,14 @@ class SourceMatcher:
         """Every signature's match in the record, with the index of the line that states it."""
         found: list[Match] = []
         offsets: list[int] | None = None
-        for signature in self._matcher.candidates(record):
-            for match in self._matcher.search(signature, record.text):
+        searched = ((one, self._matcher.search(one, record.text)) for one in self._matcher.candidates(record))
+        matching = [(signature, matches) for signature, matches in searched if matches]
+        if len(matching) > _SIGNATURES_PER_RECORD:
+            self._matcher.crowded += 1
+            self._matcher.crowded_at = self._matcher.crowded_at or record.first
+            matching = sorted(matching, key=lambda item: -_specificity(item[0]))[:_SIGNATURES_PER_RECORD]
+        for signature, matches in matching:
+            for match in matches:
                 if offsets is None:
                     offsets = _line_starts(record.text)
                 index = bisect_right(offsets, _stating_offset(match)) - 1
@@ -232,6 +262,10 @@ class SourceMatcher:
         if len(draft.after) < after and len(self._waiting) < 64:  # context is a courtesy: bounded
             self._waiting.append((draft, after))
         return draft
+
+
+def _specificity(signature: CompiledSignature) -> int:
+    return max(map(len, signature.keywords), default=0)
 
 
 def decided_by_one(rule: DiagnosisRule) -> bool:
