@@ -15,6 +15,7 @@ import pytest
 
 from diagnose.cli.arguments import SHELLS, diagnose_parser
 from diagnose.cli.diagnose import _progress as progress_bar
+from diagnose.cli.main import main
 from tests.commandline import FAILED, FIXTURES, HEALTHY, Call, caller, environment, start
 
 INCIDENT = os.path.join(FIXTURES, "incidents", "xid-cleanup-after-keyerror")
@@ -137,6 +138,42 @@ def test_output_has_no_colour(call: Call, log: str, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("FORCE_COLOR", "1")
     call(log, "-o", str(tmp_path / "report.txt"))
     assert "\x1b" not in (tmp_path / "report.txt").read_text()
+
+
+def test_output_through_a_link_leaves_the_link(call: Call, log: str, tmp_path: Path) -> None:
+    (tmp_path / "reports").mkdir()
+    for name, target in (("old.txt", "reports/old.txt"), ("new.txt", str(tmp_path / "reports" / "new.txt"))):
+        os.symlink(target, tmp_path / name)
+    (tmp_path / "reports" / "old.txt").write_text("of yesterday")
+    for name in ("old.txt", "new.txt"):
+        assert call(log, "-o", str(tmp_path / name)).code == 0
+        assert (tmp_path / name).is_symlink()
+        assert "KeyError" in (tmp_path / "reports" / name).read_text()
+
+
+def test_output_through_a_circle_of_links_is_told(call: Call, log: str, tmp_path: Path) -> None:
+    os.symlink("b", tmp_path / "a")
+    os.symlink("a", tmp_path / "b")
+    done = call(log, "-o", str(tmp_path / "a"))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"diagnose: cannot write {tmp_path / 'a'}: Too many levels of symbolic links")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1", "link"])
+def test_output_to_standard_output_goes_to_what_stands_there(log: str, tmp_path: Path, name: str) -> None:
+    if not os.path.exists("/proc/self/fd/1"):
+        pytest.skip("no /proc here")
+    os.symlink("/proc/self/fd/1", tmp_path / "link")
+    given = tmp_path / "all.txt"
+    given.write_text("before\n")
+    with given.open("a") as file:
+        arguments = [sys.executable, "-m", "diagnose", log, "-o", name]
+        subprocess.run(arguments, stdout=file, check=True, env=environment(), cwd=tmp_path)
+    assert given.read_text().startswith("before\nFAILED")
+    assert os.path.lexists("/dev/stdout")
+    assert (tmp_path / "link").is_symlink()
+    piped = subprocess.run(arguments, capture_output=True, check=True, env=environment(), cwd=tmp_path)
+    assert piped.stdout.startswith(b"FAILED")
 
 
 def test_output_to_a_device(call: Call, log: str) -> None:
@@ -513,6 +550,35 @@ def test_interrupt() -> None:
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, b"")
     assert error == b"\ndiagnose: interrupted\n"
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, b"terminated"), (signal.SIGHUP, b"hung up")])
+def test_being_asked_to_end(number: signal.Signals, told: bytes) -> None:
+    process = start("-")
+    assert process.stdin
+    process.stdin.write(b"step 1\n" * 100_000)
+    process.stdin.flush()
+    process.send_signal(number)
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out, error) == (128 + number, b"", b"diagnose: " + told + b"\n")
+
+
+def test_hanging_up_is_not_heard_under_nohup(log: str) -> None:
+    line = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); from diagnose.cli.main import main; "
+    line += f"os.kill(os.getpid(), signal.SIGHUP); sys.exit(main([{log!r}]))"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, check=False, env=environment())
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_signal_leaves_handlers_and_no_half_written_file(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    monkeypatch.setattr("os.chmod", lambda *_: signal.raise_signal(signal.SIGTERM))
+    assert main([log, "-o", str(out / "report.txt")]) == 143
+    assert list(out.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_interrupt_while_modules_are_loaded() -> None:

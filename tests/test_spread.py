@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import select
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,36 @@ def test_a_process_that_nobody_listens_to_ends_quietly(tmp_path: Path, rule_set:
     assert os.waitpid(process, 0)[1] == 0
     with os.fdopen(error, "rb") as file:
         assert file.read() == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    (tmp_path / "job.log").write_text(steps(20_000))
+    # More than processes hold ahead and a pipe holds: they wait for a parent that never asks.
+    monkeypatch.setattr(spread, "RANGE_BYTES", 1 << 20)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 1 << 20)
+    alive, living = os.pipe()
+    parent = os.fork()
+    if not parent:
+        try:
+            inputs = collect([str(tmp_path / "job.log")], limits=Limits(block_bytes=4096)).inputs
+            with spread.Spread(inputs, lambda source, start=0: keeping(source, start), 2):
+                os.write(living, b"x")
+                signal.pause()
+        finally:
+            os._exit(1)
+    assert os.read(alive, 1) == b"x"
+    os.close(living)
+    os.kill(parent, number)
+    os.waitpid(parent, 0)
+    assert select.select([alive], [], [], 60) == ([alive], [], [])
+    assert os.read(alive, 1) == b""  # nobody holds the other end any more
+
+
+def keeping(source: LogSource, start: int) -> Ranges:
+    return Ranges(source, Filters(()), Guard(()), Limits(), start)
 
 
 def plain(rule_set: RuleSet, source: LogSource, start: int) -> Ranges:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import gc
 import os
 import stat
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 EXIT_CODES = {"failed": 0, "no_failure": 1, "inconclusive": 3}
 _PROGRESS_AFTER = 1.0  # seconds
 _MOST_PROCESSES = 8
+_SYSTEM = ("/dev/", "/proc/")
+_MEMORY = "/dev/shm/"  # noqa: S108 - holds files like any other folder
+_LINKS = 40
 
 
 def run_diagnose(options: argparse.Namespace) -> int:
@@ -156,27 +160,41 @@ def _write(path: str, text: str) -> None:
     """Writes a file whole or not at all."""
     import tempfile
 
-    folder = os.path.dirname(path) or "."
     temporary = ""
     try:
-        if os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe: nothing to replace
-            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        if _straight(path):
+            with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
             return
-        mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o666 & ~_umask()
+        target = os.path.realpath(path)  # a link stays one: what it leads to becomes the report
+        mode = os.stat(target).st_mode & 0o777 if os.path.exists(target) else 0o666 & ~_umask()
         with tempfile.NamedTemporaryFile(
-            "w", dir=folder, delete=False, encoding="utf-8", errors="backslashreplace"
+            "w", dir=os.path.dirname(target), delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
             temporary = file.name
             file.write(text)
         os.chmod(temporary, mode)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}; choose another --output") from error
     finally:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def _straight(path: str) -> bool:
+    """Whether there is nothing to replace: devices, pipes, and what the system's own folders lead to."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        return True
+    for _ in range(_LINKS):  # each link on the way: /dev/stdout leads to a file that others write to as well
+        folder = os.path.realpath(os.path.dirname(path) or ".")
+        if (folder + os.sep).startswith(_SYSTEM):
+            return not (folder + os.sep).startswith(_MEMORY)
+        if not os.path.islink(path):
+            return False
+        path = os.path.join(folder, os.readlink(path))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def _umask() -> int:

@@ -1,13 +1,16 @@
 """Where the process starts: selects the verb, and turns every expected error into one line and an exit code.
 
-In: argv. Out: an exit code: 0 failed, 1 no failure, 3 inconclusive, 2 usage or input error, 130 interrupted.
+In: argv. Out: an exit code: 0 failed, 1 no failure, 3 inconclusive, 2 usage or input error; 130 interrupted, 143
+terminated, 129 hung up: what was begun is put away first, processes and half-written files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from diagnose.cli.arguments import VERBS, diagnose_parser, verb_parser
 from diagnose.cli.streams import forget, forget_unheard, open_closed, say, tell
@@ -15,6 +18,14 @@ from diagnose.errors import DiagnoseError
 
 ERROR = 2
 INTERRUPTED = 130
+_ENDING = {signal.SIGTERM: "terminated"} | ({signal.SIGHUP: "hung up"} if hasattr(signal, "SIGHUP") else {})
+
+
+class _Ended(BaseException):
+    """A signal asked the process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,9 +33,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     open_closed()
     try:
-        return _code(arguments)
+        with _listening():
+            return _code(arguments)
+    except _Ended as ended:
+        tell(_ENDING[signal.Signals(ended.number)])
+        return 128 + ended.number
     finally:
         forget_unheard()
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[None]:
+    """Turns signals that ask the process to end into an exception; one that is ignored, as under nohup, stays so."""
+    heard: list[int] = []
+    with contextlib.suppress(ValueError):  # not the main thread: then somebody else listens
+        for number in _ENDING:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _end)
+                heard.append(number)
+    try:
+        yield
+    finally:
+        for known in heard:
+            signal.signal(known, signal.SIG_DFL)
+
+
+def _end(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_DFL)  # asked once more, it ends at once
+    raise _Ended(number)
 
 
 def _code(arguments: list[str]) -> int:
