@@ -184,6 +184,8 @@ MILESTONES = [
     ("`Trainer.fit` stopped: `max_steps=100` reached.", "completed", None, None),
     ("[after training is done] datetime: 2026-03-15 05:41:00", "completed", None, None),
     ("exiting program at iteration 500", "completed", None, None),
+    ("[exiting program after 690.0159 minutes] datetime: 2026-03-02 19:54:10", "completed", None, None),
+    ("Time limit reached. Elapsed time is 03:55:00. Signaling Trainer to stop.", "completed", None, None),
     (':::MLLOG {"key": "run_stop", "value": null, "metadata": {"lineno": 1996, "status": "success"}}', "completed", None, None),
     ("RESULT,LLM_FINETUNING,,1265,nvidia,2024-05-08 10:50:46 AM", "completed", None, None),
     ("[default] worker group successfully finished. Waiting 300 seconds for other agents to finish.", "completed", None, None),

@@ -21,9 +21,9 @@ CHECKPOINT_LITERALS = (
 )  # fmt: skip
 COMPLETED_LITERALS = (
     "train_runtime", "train metrics", "Trainer.fit", "RESULT,", "run_stop", "ompleted", "complete", "Complete",
-    "inished", "FINISHED", "uccess", "SUCCE", "COMPLETED", "done", "Done", "DONE", "Version", "program at", "succeeded",
+    "inished", "FINISHED", "uccess", "SUCCE", "COMPLETED", "done", "Done", "DONE", "Version", "program a", "succeeded",
     "raining time", "otal time", "write summary to", "Best metric: ",
-    "inal validation metrics", "of running main",
+    "inal validation metrics", "of running main", "Signaling Trainer",
 )  # fmt: skip
 EXIT_LITERALS = (
     "xit", "EXIT", "return code", "returncode", "return value", "rc=", "ret_code", " code ", "JobState=",
@@ -125,7 +125,8 @@ _COMPLETED = Lazy(
     r"|\b(?:pre-?training|fine-?tuning|finetuning|evaluation|benchmark) (?:run |job )?(?:is |has "
     r"|was )*(?:successfully )?(?:completed?|finished|done)\b"
     r"|`?Trainer\.fit`? stopped: `(?:max_steps|max_epochs|max_time|max_minutes)=[^`]{1,40}` reached"
-    r"|\[after training is done\]|\bexiting program at iteration\b|'train_runtime': |\*{3,} train metrics \*{3,}"
+    r"|\[after training is done\]|\bexiting program (?:at iteration|after [\d.]{1,24} minutes)\b|'train_runtime': |\*{3,} train metrics \*{3,}"
+    r"|\bTime limit reached\. .{0,80}Signaling Trainer to stop"
     r"|\bdone training\b|\bReporting training SUCCESS\b|\bEnd time of running main: \d"
     r"|\b(?:job|run|experiment|task)(?: [\w'\"./:-]{1,80})? (?:has |is |was )?(?:successfully )?(?:succeeded"
     r"|completed successfully|finished successfully|completed)(?:\W*$|!)"

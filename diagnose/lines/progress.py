@@ -152,7 +152,7 @@ def progress_literals() -> tuple[str, ...]:
         "Finished saving", "Resuming ", "resuming from", "Restored ", "Continuing training", "save ckpt",
         "ckpt=saved", "saving model to", "raining completed", "raining complete", "raining finished",
         "raining done", "training is done", "inished training", "Trainer.fit", "train_runtime", "train metrics",
-        "exiting program", "run_stop", "RESULT,", "job completed", "successfully finished", "All done",
+        "exiting program", "Signaling Trainer", "run_stop", "RESULT,", "job completed", "successfully finished", "All done",
         '"train_samples"', "exit code", "exit status", "Exit status", "exits with return code", "exits successfully",
         "Exited with",
         "exited with code", "State: COMPLETED", "ExitCode=", "|Version|Filter", "finished, exit",
