@@ -21,6 +21,7 @@ from diagnose.settings import Limits
 from diagnose.sources.archives import is_tar, is_zip, tar_members
 from diagnose.sources.ending import Ending
 from diagnose.sources.names import facts_of
+from diagnose.sources.otherjobs import Claim, claim_of, of_other_jobs
 from diagnose.sources.packed import Decompressed, codec_of
 from diagnose.sources.printable import natural_key, printable
 from diagnose.sources.settle import Named, named, settle
@@ -80,20 +81,28 @@ def collect(
             + (f":\n{said}\n" if said else "; ")
             + "give the job's log files or the folder they are in"
         )
-    sources = settle([readable.named for readable in collector.readable])
+    aside = of_other_jobs([(one.claim, one.named.kind, one.given) for one in collector.readable])
+    for place, why in aside.items():
+        left.add(collector.readable[place].named.name, why)
+    readables = [readable for place, readable in enumerate(collector.readable) if place not in aside]
+    sources = settle([readable.named for readable in readables])
     inputs = tuple(
         Input(source, readable.text.blocks, readable.size, readable.text.left_out, readable.window)
-        for source, readable in zip(sources, collector.readable, strict=True)
+        for source, readable in zip(sources, readables, strict=True)
     )
     return SourceSet(inputs, left.sentences())
 
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
+    """An input before it is settled; `given` where somebody named its file, `claim` whose log it says it is."""
+
     named: Named
     text: _Text
     size: int | None
     window: Callable[[int], Iterator[bytes]] | None = None
+    claim: Claim | None = None
+    given: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +270,8 @@ class _Collector:
                 _Text(candidate.name, candidate.origin, encoding_of(head), self._limits.block_bytes, self._clock),
                 candidate.size,
                 _window(candidate.origin, head, self._limits.block_bytes),
+                claim_of(candidate.path or candidate.name, text),
+                candidate.named,
             )
         )
 
