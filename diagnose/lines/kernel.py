@@ -50,6 +50,12 @@ _OOM_STARTS = (
 _TRACE = Lazy(
     r"\s{0,8}(?:\? )?[A-Za-z_.][\w.]{0,127}\+0x[0-9a-f]{1,8}(?:/0x[0-9a-f]{1,8})?|\s{0,8}\[<[0-9a-f]{1,18}>\]"
 )
+# How a kernel's own log stamps a line: dmesg, `dmesg -T`, `--time-format iso`, `--decode`, syslog and the journal.
+_STAMPED = Lazy(
+    r"\W{0,4}\[ {0,8}\d{1,9}\.\d{1,6}\] |\W{0,4}\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d |.{0,120}?(?: kernel: |\bkern {0,4}: {0,2}\w{1,8} {0,4}:)"
+)
+_UPTIME = Lazy(r"\W{0,4}\[ {0,8}(\d{1,9}\.\d{1,6})\]")
 _TASK_ROW = Lazy(r"\[\s{0,8}\d{1,9}\]\s{1,8}\d{1,9}\s|\d{1,12} (?:total|pages)\b")
 
 OPENERS = (
@@ -58,6 +64,19 @@ OPENERS = (
     "hard LOCKUP",
     "invoked oom-killer", "WARNING: CPU: ", "kernel BUG at ", "invalid opcode: ",
 )  # fmt: skip
+
+
+def is_kernel_line(text: str) -> bool:
+    """Whether a line bears the stamp of a kernel's log: what a kernel said, and not only words that one could say."""
+    return _STAMPED.match(text) is not None
+
+
+def uptime_of(line: Line) -> float | None:
+    """Seconds since boot that a line of a kernel's log states, however many digits it has."""
+    if line.uptime is not None or line.time is not None:
+        return line.uptime
+    found = _UPTIME.match(line.text)
+    return float(found[1]) if found is not None else None
 
 
 def open_kernel(line: Line, limits: Limits) -> Builder | None:

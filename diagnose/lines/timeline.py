@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from diagnose.dataclass import dataclass, field
+from diagnose.lines.kernel import is_kernel_line, uptime_of
 from diagnose.models import Line, ProgressEvent
 
 T = TypeVar("T", int, float)
@@ -19,17 +20,20 @@ _RANKS = 65_536
 _STREAMS = 65_536
 _EXITS = 64
 _WORDS = 200  # characters
+_RECENT = 8  # marks of progress per source
+_JUMP = 3600.0  # seconds: a line so far from those before it may be another log's
 _NO_ATTEMPT = frozenset({"kernel", "scheduler", "dump"})
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the inputs: where something was last seen."""
+    """A place in the inputs: where something was last seen; of progress, with the step."""
 
     source: str
     stream: str
     number: int
     time: float | None
+    step: int | None = None
 
 
 @dataclass(slots=True)
@@ -38,7 +42,8 @@ class AttemptProgress:
 
     `last` holds the latest sign of progress by stream, `by_rank` by rank,
     and `recent` the latest few by source: two steps after an error are more than an echo. `began_undated` says that
-    steps were made before the first line with a time, so that the start lies before `started`.
+    steps were made before the first line with a time, so that the start lies before `started`. `kernel_ends` tells how
+    far each kernel log of the job reaches: the last time and the last seconds since boot.
     """
 
     started: float | None = None
@@ -63,6 +68,7 @@ class AttemptProgress:
     recent: dict[str, deque[Mark]] = field(default_factory=dict)
     # The step that each writer stated last.
     shown: dict[tuple[str, int | None], int] = field(default_factory=dict)
+    kernel_ends: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
 
     def merge(self, other: AttemptProgress) -> None:
         """Takes in what another source says of the same attempt."""
@@ -106,18 +112,23 @@ class Timeline:
     def __init__(self) -> None:
         self._by_source: dict[tuple[str, int], AttemptProgress] = {}
         self.ranks: dict[int, RankSeen] = {}
+        self._kernel_ends: dict[str, tuple[float | None, float | None]] = {}
         self.truncated: set[str] = set()  # sources of which something was not read
 
     def observe(self, line: Line, attempt: int) -> None:
         """Notes that a line was written: time span of the attempt, last word of its rank."""
         if line.source.kind in _NO_ATTEMPT:
+            if line.source.kind == "kernel":
+                time, uptime = self._kernel_ends.get(line.source.name, (None, None))
+                self._kernel_ends[line.source.name] = (_most(time, line.time), _most(uptime, uptime_of(line)))
             return
         source = line.source.name
         mark = Mark(source, line.stream, line.number, line.time)
         if line.time is not None:
             progress = self._progress(source, attempt)
-            progress.started = _least(progress.started, line.time)
-            progress.ended = _most(progress.ended, line.time)
+            if not _jumps(progress, line.time) or not is_kernel_line(line.text[:_WORDS]):
+                progress.started = _least(progress.started, line.time)
+                progress.ended = _most(progress.ended, line.time)
         rank = line.rank
         if rank is not None:
             seen = self.ranks.get(rank)
@@ -165,7 +176,7 @@ class Timeline:
 
     def _step(self, progress: AttemptProgress, event: ProgressEvent) -> None:
         line = event.line
-        mark = Mark(line.source.name, line.stream, line.number, line.time)
+        mark = Mark(line.source.name, line.stream, line.number, line.time, event.step)
         progress.steps += 1
         if progress.started is None and line.time is None:
             progress.began_undated = True
@@ -187,7 +198,7 @@ class Timeline:
         if painted_again:
             return
         progress.last_step_mark = mark
-        progress.recent.setdefault(line.source.name, deque(maxlen=3)).append(mark)
+        progress.recent.setdefault(line.source.name, deque(maxlen=_RECENT)).append(mark)
         if line.stream in progress.last or len(progress.last) < _STREAMS:
             progress.last[line.stream] = mark
         if line.rank is not None and (line.rank in progress.by_rank or len(progress.by_rank) < _RANKS):
@@ -198,6 +209,8 @@ class Timeline:
         merged: dict[int, AttemptProgress] = {}
         for key, progress in self._by_source.items():
             merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
+        for progress in merged.values():
+            progress.kernel_ends = self._kernel_ends
         return merged
 
     def _progress(self, source: str, attempt: int) -> AttemptProgress:
@@ -206,6 +219,13 @@ class Timeline:
         if progress is None:
             progress = self._by_source[key] = AttemptProgress()
         return progress
+
+
+def _jumps(progress: AttemptProgress, time: float) -> bool:
+    """Whether a time lies where no line of the attempt was: its log may hold a piece of a kernel's."""
+    if progress.started is None or progress.ended is None:
+        return True
+    return time < progress.started or time > progress.ended + _JUMP
 
 
 def _shown(step: int | None) -> str | None:

@@ -37,6 +37,7 @@ from diagnose.models.report import (
     RootCause,
     SourceCoverage,
     Stats,
+    Telling,
 )
 from diagnose.models.rule import (
     DiagnosisRule,
@@ -97,6 +98,7 @@ __all__ = [
     "Stats",
     "Table",
     "TableRow",
+    "Telling",
     "Unit",
     "Verdict",
 ]

@@ -49,6 +49,25 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True)
+class Telling:
+    """How a finding was told, which decides how far it is believed.
+
+    `printed`: only in what the job itself wrote, where anything may be cited, and in no traceback. `kernel`: in words
+    that only a kernel says; `stamped`: with the stamp of its log; `pasted`: more of a kernel's log stands around it, or
+    the command that prints one. `dated`: its times can be compared with the job's, or the job's own words say the same.
+    `goes_on`: for how many seconds its kernel log goes on after it. `bystander`: what was killed need not be the job's.
+    """
+
+    printed: bool = False
+    kernel: bool = False
+    stamped: bool = False
+    pasted: bool = False
+    dated: bool = True
+    goes_on: float | None = None
+    bystander: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that happened to one unit in one attempt, however many lines say so.
 
@@ -58,7 +77,7 @@ class Finding:
     independent witnesses. `by_rank` keeps what each rank's first line captured. `place` tells apart what one rule saw
     at different places. `traceback` marks what ended in a Python traceback: a process's last words. `presumed` is where
     it probably happened, when no line of it says so and its log speaks of one process or host only. `over` is where
-    its rule saw that it was over again: what failed until then may still be its doing.
+    its rule saw that it was over again: what failed until then may still be its doing. `told` is how it was told.
     """
 
     id: str
@@ -86,6 +105,7 @@ class Finding:
     shadow: bool = False
     presumed: Unit = Unit()
     over: Over | None = None
+    told: Telling = Telling()
 
 
 @dataclass(frozen=True, slots=True)

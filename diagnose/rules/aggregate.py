@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from diagnose.dataclass import dataclass, field
+from diagnose.lines.kernel import uptime_of
 from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft, Sighting
 from diagnose.settings import Limits
@@ -39,6 +40,7 @@ class Group:
     count: int = 0
     first: float | None = None
     last: float | None = None
+    uptime: float | None = None  # the last
     ranks: set[int] = field(default_factory=set)
     pids: set[int] = field(default_factory=set)
     streams: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -56,6 +58,8 @@ class Group:
         if line.time is not None:
             self.first = line.time if self.first is None else min(self.first, line.time)
             self.last = line.time if self.last is None else max(self.last, line.time)
+        if line.source.kind == "kernel" and (uptime := uptime_of(line)) is not None:
+            self.uptime = uptime if self.uptime is None else max(self.uptime, uptime)
         rank = sighting.rank
         new_rank = rank is not None and rank not in self.ranks
         if rank is not None and len(self.ranks) < _RANKS:

@@ -30,11 +30,22 @@ def alternatives(
 ) -> tuple[Alternative, ...]:
     """The rivals of a root: what was seen as early, or what a symptom may follow from, unless it is `settled`."""
     rivals = tuple(_as_early(root, rival) for rival in judgement.rivals[:_MOST])
+    if not rivals and not root.told.dated:
+        return (_at_another_time(root),)
     if rivals or settled or root.role != "symptom":
         return rivals
     if root.family == "comm":
         return _beneath_waiting(root, absent, inventory, ranks_known)
     return _beneath_symptom(root, rule)
+
+
+def _at_another_time(root: Finding) -> Alternative:
+    return Alternative(
+        "unknown",
+        f"{_place(root)} may be of another time than the job: their times cannot be compared",
+        "it was found in a kernel log that was given with the job",
+        "the kernel log with dates (dmesg -T, journalctl -k -o short-iso) beside the times of the job",
+    )
 
 
 def _as_early(root: Finding, rival: Finding) -> Alternative:

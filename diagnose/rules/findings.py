@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 
 from diagnose.dataclass import dataclass
 from diagnose.lines.inventory import Inventory
+from diagnose.lines.kernel import is_kernel_line
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import Evidence, ExcludedFinding, Finding, Line, Over, RuleSet, SourceKind, Unit
+from diagnose.models import Evidence, ExcludedFinding, Finding, Line, Over, RuleSet, SourceKind, Telling, Unit
 from diagnose.models.rule import Role
 from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import BY_UNIT, OF_ONE_LINE, Group
 from diagnose.rules.captures import Value
 from diagnose.rules.sighting import EvidenceDraft
+from diagnose.rules.telling import telling
 
 _SKEW = 3600.0  # seconds by which a wrong clock may be off and still be about this job
 BEFORE_JOB = 600.0  # seconds: a fault a little before the first line of a job may still be its cause
@@ -26,10 +28,6 @@ AFTER_JOB = 600.0  # and hosts' clocks may differ by minutes
 _EVIDENCE = 6
 _TEXT = 2000
 _TIMED = frozenset({"kernel", "scheduler"})
-_KERNEL_LINE = Lazy(
-    r"^\W{0,4}\[ {0,8}\d{1,9}\.\d{6}\] |^\W{0,4}\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
-    r"| kernel: |\bNVRM: |\bkern *:|nvidia-nvswitch"
-)
 _PCI = Lazy(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
 
 _Key = tuple[int | None, str | None, str, Role, str | None, str | None, str, tuple[str, int] | None]
@@ -82,6 +80,7 @@ def resolve(
             parts[0][2],
             rule_set,
             inventory,
+            told=telling([part[0] for part in parts], attempts.get(last if attempt is None else attempt), inventory),
         )
         if outside:
             excluded.append(ExcludedFinding(finding, "outside the job's time"))
@@ -167,6 +166,8 @@ def _finding(
     gpu: str | None,
     rule_set: RuleSet,
     inventory: Inventory,
+    *,
+    told: Telling,
 ) -> Finding:
     # What a job can outlive speaks for a finding only where nothing worse does.
     groups = sorted(
@@ -234,6 +235,7 @@ def _finding(
         shadow=bool(sighting.rule and sighting.rule.status == "experimental"),
         presumed=_presumed(groups, inventory),
         over=Over(over.source.name, over.number, over.time) if (over := sighting.over) is not None else None,
+        told=told,
     )
 
 
@@ -251,7 +253,7 @@ def _presumed(groups: Sequence[Group], inventory: Inventory) -> Unit:
 def _witness(group: Group) -> SourceKind:
     """Who says it: the kind of the source, or the kernel where its lines were pasted into a job's log."""
     line, rule = group.sighting.line, group.sighting.rule
-    if line.source.kind == "job" and rule and "kernel" in rule.sources and _KERNEL_LINE.search(line.text[:400]):
+    if line.source.kind == "job" and rule and "kernel" in rule.sources and is_kernel_line(line.text):
         return "kernel"
     return line.source.kind
 

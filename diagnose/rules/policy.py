@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from diagnose.dataclass import dataclass, field
+from diagnose.lines.kernel import is_kernel_line
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Culprit, DiagnosisRule, Finding, NodeRecovery, PolicyRow, Recovery
 from diagnose.models.rule import AttributionName
@@ -55,7 +56,8 @@ class Situation:
     `hosts` are the hosts at fault, `struck` all where this kind of error was seen, `job_hosts` how many the job is
     known to run on; `foreign` whether somebody else's process is to blame; `by_owner` whether the owner ended the job,
     `by_administrator` whether a person in charge did; `driver_asks` is the recovery that the driver of the GPU at
-    fault asks for (Xid 154), by host.
+    fault asks for (Xid 154), by host; `passed_on` whether the job's log cites what was said of a host that is none of
+    its own.
     """
 
     status: str
@@ -74,6 +76,7 @@ class Situation:
     by_owner: bool = False
     by_administrator: bool = False
     driver_asks: Mapping[str, str] = field(default_factory=dict)
+    passed_on: bool = False
     unit_repeats: int = 0
     workload_repeats: int = 0
 
@@ -140,12 +143,17 @@ class Situation:
 
     def physical(self) -> bool:
         """Whether a kernel or scheduler line stands behind the finding, or the same unit failed in another run."""
-        if self.root is None:
+        root = self.root
+        if root is None or self.again_on_unit():
+            return root is not None
+        if not root.told.dated or self.passed_on:
             return False
-        if self.root.sources & {"kernel", "scheduler"} or self.again_on_unit():
+        if root.sources & {"kernel", "scheduler"}:
             return True
         return any(
-            word in evidence.text for evidence in self.root.evidence for word in (*_KERNEL_WORDS, *_SCHEDULER_WORDS)
+            any(word in evidence.text for word in _SCHEDULER_WORDS)
+            or (any(word in evidence.text for word in _KERNEL_WORDS) and is_kernel_line(evidence.text))
+            for evidence in root.evidence
         )
 
 
@@ -194,7 +202,7 @@ def recover(rows: Sequence[PolicyRow], situation: Situation, hint: str, checks: 
         proven = situation.physical() and host not in presumed
         wanted = row.nodes if proven else tuple("inspect" for _ in row.nodes[:1])
         asked = situation.driver_asks.get(host, "")
-        if asked in _DRIVER_ASKS and host not in presumed and "replace" not in wanted:
+        if asked in _DRIVER_ASKS and proven and "replace" not in wanted:
             wanted = _DRIVER_ASKS[asked]
         for action in wanted:
             why = f"{situation.error_type or 'failure'} on {host}" + (f" GPU {gpu}" if gpu else "")

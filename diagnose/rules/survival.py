@@ -17,6 +17,7 @@ from diagnose.models import ExcludedFinding, Finding, Line, Over
 from diagnose.rules.captures import UNDATED
 from diagnose.rules.edges import Edges, Kind, kind_of
 from diagnose.rules.graph import plausible, waited
+from diagnose.rules.hearsay import hearsay
 from diagnose.rules.precedence import SAME_TIME, Clocks, by_kernel
 
 _COMPLETED = "the job completed after it"
@@ -32,6 +33,9 @@ def set_aside(
 ) -> tuple[tuple[Finding, ...], tuple[ExcludedFinding, ...]]:
     """Splits findings into those that count and those that were survived; see `UNWEIGHED`."""
     end = completion(progress)
+    unbelieved, agreed = hearsay(findings, progress, edges, proven=bool(failed_exits(progress)))
+    heard = [ExcludedFinding(finding, unbelieved[finding.id]) for finding in findings if finding.id in unbelieved]
+    findings = [agreed.get(finding.id, finding) for finding in findings if finding.id not in unbelieved]
     steps = _Steps(progress, clocks)
     whys = {finding.id: _why(finding, progress, steps, end, clocks) for finding in findings}
     # What a job died of: its own words, which it did not outlive. A kernel's are no news of the job.
@@ -45,7 +49,8 @@ def set_aside(
         # Others waited for what nothing else explains, and where a listing stands in a log is not when it happened.
         kept += [aside.finding for aside in excluded if _undated(aside)]
         excluded = [aside for aside in excluded if not _undated(aside)]
-    return _went_on(kept, excluded, edges)
+    counted, survived = _went_on(kept, excluded, edges)
+    return counted, (*heard, *survived)
 
 
 def _undated(aside: ExcludedFinding) -> bool:

@@ -420,10 +420,16 @@ class _Builder:
                 kinds |= finding.sources
         # The same failure again is a second witness only where it is the same line or the same unit.
         again = any(_again(f, root) for f in self._earlier)
-        sure: Sureness = "confirmed" if len(kinds) > 1 or again else "likely"
+        agree = len(kinds) > 1 and not self._in_one_log(root, explained)
+        sure: Sureness = "confirmed" if agree or again else "likely"
         if root.captures.get("assumed"):
             return "likely" if sure == "confirmed" else "possible"
         return sure
+
+    def _in_one_log(self, root: Finding, explained: Sequence[Finding]) -> bool:
+        """Whether all who agree stand in one log of the job's own: a kernel's line there is no other source."""
+        same = (f for f in self._last.same_kind if f.error_type == root.error_type)
+        return root.told.printed and len({name for f in (root, *same, *explained) for name in f.spans}) == 1
 
     def _evidence(self, root: Finding) -> tuple[Evidence, ...]:
         """The deciding lines: the root's own, the same failure of an earlier attempt, a witness, what it led to."""
