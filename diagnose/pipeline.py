@@ -298,7 +298,7 @@ class _Run:
         alignment = align(self._trackers)
         attempts = self.timeline.attempts(alignment)
         rules = self._services.rules
-        resolved = resolve(self._groups, rules, attempts, alignment, self.inventory)
+        resolved = resolve(self._groups, rules, attempts, alignment, self.inventory, self.timeline.boots)
         verdict = decide(
             resolved.findings,
             resolved.excluded,

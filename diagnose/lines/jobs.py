@@ -3,7 +3,8 @@
 In: the names and lines of a job's own logs; the numbers that a listing holds. Out: those of them that are this job's,
 and of a job that ran several times the last run's.
 A number in a log file's name says most, then what Slurm itself sets or prints, then any other mention of a job. Where
-nothing tells and several are listed, none is known to be this one.
+nothing tells and several are listed, none is known to be this one; the only one listed is, unless the job is known by
+another number.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from diagnose.models import Line, LogSource, Record
 from diagnose.patterns import Lazy
 
 _MAX_NUMBERS = 4096
+_LONG = 4  # digits: shorter numbers are counts as well
 _NUMBER = r"([0-9]{1,12}(?:_[0-9]{1,7})?)\b"
 _IN_NAME = Lazy(r"[0-9]{1,12}(?:_[0-9]{1,7})?")
 _SLURM_NAME = Lazy(r"slurm-" + _NUMBER)
@@ -62,6 +64,18 @@ class JobNumbers:
         known = self._slurm or self._stated
         return next(iter(known)) if len(known) == 1 else None
 
+    def excludes(self, job: str) -> bool:
+        """Whether this job is known by another number of the same kind.
+
+        A task of an array has a number of its own beside the array's, so only a number in parts tells of one in parts;
+        and what a log calls a job may be anything, unless the number stands in the log's name or is as long.
+        """
+        if self.own({job}):
+            return False
+        known = self._slurm | self._stated | (self._named & self._mentioned)
+        known |= {number for number in self._mentioned if len(number) == len(job) >= _LONG}
+        return any(_in_parts(number) == _in_parts(job) for number in known)
+
     def own(self, listed: Collection[str]) -> frozenset[str]:
         """Those of the listed jobs that are this one; none where nothing tells."""
         for numbers in (self._named, self._stated, self._mentioned):
@@ -76,7 +90,7 @@ def of_this_job(records: Iterable[Record], numbers: JobNumbers) -> tuple[list[Re
     """The records of a listing without those of other jobs, and the numbers of these."""
     records = list(records)
     listed = {record.fields["job"] for record in records if _is_job(record)}
-    if len(listed) < 2:
+    if not listed or (len(listed) == 1 and not numbers.excludes(next(iter(listed)))):
         return records, frozenset()
     others = frozenset(listed) - numbers.own(listed)
     kept: list[Record] = []
@@ -131,6 +145,10 @@ def _job_of(text: str, listed: Collection[str], current: str | None) -> str | No
         job = found[1] or found[2]
         return job if job in listed else None
     return current if text[:1] in {" ", "\t"} else None
+
+
+def _in_parts(job: str) -> bool:
+    return "_" in job or "+" in job
 
 
 def _base(job: str) -> str:

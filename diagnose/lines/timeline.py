@@ -23,6 +23,8 @@ _WORDS = 200  # characters
 _RECENT = 8  # marks of progress per source
 _JUMP = 3600.0  # seconds: a line so far from those before it may be another log's
 _NO_ATTEMPT = frozenset({"kernel", "scheduler", "dump"})
+_BOOTS = 1024
+BOOT = "Linux version "  # the first thing that a kernel says
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class AttemptProgress:
     `last` holds the latest sign of progress by stream, `by_rank` by rank,
     and `recent` the latest few by source: two steps after an error are more than an echo. `began_undated` says that
     steps were made before the first line with a time, so that the start lies before `started`. `kernel_ends` tells how
-    far each kernel log of the job reaches: the last time and the last seconds since boot.
+    far each kernel log of the job reaches: the last time and the last seconds since boot. `wrote` are the ranks that
+    wrote in it, `apart` whether no source holds the words of several.
     """
 
     started: float | None = None
@@ -69,6 +72,8 @@ class AttemptProgress:
     # The step that each writer stated last.
     shown: dict[tuple[str, int | None], int] = field(default_factory=dict)
     kernel_ends: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    wrote: set[int] = field(default_factory=set)
+    apart: bool = True
 
     def merge(self, other: AttemptProgress) -> None:
         """Takes in what another source says of the same attempt."""
@@ -111,16 +116,20 @@ class Timeline:
 
     def __init__(self) -> None:
         self._by_source: dict[tuple[str, int], AttemptProgress] = {}
+        self._wrote: dict[tuple[str, int], set[int]] = {}
         self.ranks: dict[int, RankSeen] = {}
         self._kernel_ends: dict[str, tuple[float | None, float | None]] = {}
+        self.boots: list[Line] = []
         self.truncated: set[str] = set()  # sources of which something was not read
 
     def observe(self, line: Line, attempt: int) -> None:
-        """Notes that a line was written: time span of the attempt, last word of its rank."""
+        """Notes that a line was written: time span of the attempt, last word of its rank, start of its host."""
         if line.source.kind in _NO_ATTEMPT:
             if line.source.kind == "kernel":
                 time, uptime = self._kernel_ends.get(line.source.name, (None, None))
                 self._kernel_ends[line.source.name] = (_most(time, line.time), _most(uptime, uptime_of(line)))
+                if BOOT in line.text[:400] and len(self.boots) < _BOOTS:
+                    self.boots.append(line)
             return
         source = line.source.name
         mark = Mark(source, line.stream, line.number, line.time)
@@ -131,6 +140,7 @@ class Timeline:
                 progress.ended = _most(progress.ended, line.time)
         rank = line.rank
         if rank is not None:
+            self._wrote.setdefault((source, attempt), set()).add(rank)
             seen = self.ranks.get(rank)
             if seen is not None:
                 seen.mark = mark
@@ -211,6 +221,12 @@ class Timeline:
             merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
         for progress in merged.values():
             progress.kernel_ends = self._kernel_ends
+        sources = {name for name, _ in self._by_source.keys() | self._wrote.keys()}
+        alone = len(sources) == 1 and not any(seen.own for seen in self.ranks.values())
+        for key, ranks in self._wrote.items():
+            if (of := merged.get(alignment.get(key, key[1]))) is not None:
+                of.wrote |= ranks
+                of.apart = of.apart and len(ranks) == 1 and not alone
         return merged
 
     def _progress(self, source: str, attempt: int) -> AttemptProgress:

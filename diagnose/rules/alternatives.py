@@ -32,8 +32,14 @@ def alternatives(
     rivals = tuple(_as_early(root, rival) for rival in judgement.rivals[:_MOST])
     if not rivals and not root.told.dated:
         return (_at_another_time(root),)
-    if rivals or settled or root.role != "symptom":
+    if rivals or settled:
         return rivals
+    if _from_outside(root):
+        return _beneath_kill(root)
+    if rule is not None and "requeue" in rule.tags and "preempted" not in root.captures:
+        return _beneath_requeue(root)
+    if root.role != "symptom":
+        return ()
     if root.family == "comm":
         return _beneath_waiting(root, absent, inventory, ranks_known)
     return _beneath_symptom(root, rule)
@@ -91,6 +97,44 @@ def _beneath_waiting(
             f"{who} may have been alive and stuck elsewhere",
             "no stack and no last words of it tell where",
             stacks.format(describe_ranks(absent) if absent else "the ranks that did not report"),
+        ),
+    )
+
+
+def _from_outside(root: Finding) -> bool:
+    """Whether a process got SIGKILL, which another sends, and nothing says who."""
+    return root.error_type == "ProcessKilled" or (
+        root.error_type == "DataloaderKilled" and root.captures.get("signal") == "Killed"
+    )
+
+
+def _beneath_kill(root: Finding) -> tuple[Alternative, ...]:
+    host = root.captures.get("host") or root.captures.get("node")
+    where = f"of {host}" if isinstance(host, str) else "of its host"
+    return (
+        Alternative(
+            "HostOutOfMemory",
+            "the kernel sends SIGKILL when memory runs out",
+            "no kernel line that was read says so",
+            f"the kernel log {where}" + _since(root.captures, root.first),
+        ),
+        Alternative(
+            "JobCancelled",
+            "a scheduler or a person ends a job with SIGKILL as well",
+            "no record of the scheduler that was read says so",
+            "the scheduler's record of the job",
+        ),
+    )
+
+
+def _beneath_requeue(root: Finding) -> tuple[Alternative, ...]:
+    """Schedulers requeue for want of nodes, and at anybody's wish."""
+    return (
+        Alternative(
+            "JobCancelled",
+            "an operator, or a watch over jobs that hang or fail, requeues a job as well",
+            "nobody's command to do so was read",
+            "the scheduler's record of the job" + _since(root.captures, root.first),
         ),
     )
 

@@ -29,10 +29,19 @@ _OF_THE_SYSTEM = frozenset({"dev", "proc", "sys", "tmp", "var", "usr", "etc", "o
 
 
 def find_culprits(
-    root: Finding, rule: DiagnosisRule | None, inventory: Inventory, absent: Sequence[int], ranks_known: int
+    root: Finding,
+    rule: DiagnosisRule | None,
+    inventory: Inventory,
+    absent: Sequence[int],
+    ranks_known: int,
+    heard: int | None = None,
 ) -> tuple[Culprit, ...]:
-    """The culprits of a root finding; none where the evidence names nobody."""
-    return _Culprits(root, rule, inventory, absent, ranks_known).find()
+    """The culprits of a root finding; none where the evidence names nobody.
+
+    `heard` is of how many ranks it is known how they fared, where each has logs of its own: the others may have
+    failed alike.
+    """
+    return _Culprits(root, rule, inventory, absent, ranks_known, heard).find()
 
 
 class _Culprits:
@@ -43,6 +52,7 @@ class _Culprits:
         inventory: Inventory,
         absent: Sequence[int],
         ranks_known: int,
+        heard: int | None,
     ) -> None:
         self._root = root
         self._rule = rule
@@ -50,6 +60,7 @@ class _Culprits:
         self._absent = absent
         # Ranks count from 0, so the highest one heard of tells how many there are at least.
         self._ranks_known = max(ranks_known, max(inventory.ranks_seen | root.ranks, default=-1) + 1)
+        self._heard = self._ranks_known if heard is None else min(heard, self._ranks_known)
         self._captures: dict[str, Value] = {**root.captures, **({"absent": tuple(absent)} if absent else {})}
         self._why = f"{root.error_type} was seen there"
         self._found: dict[tuple[str, str], Culprit] = {}
@@ -90,11 +101,14 @@ class _Culprits:
         return ranks if own else [rank for rank in ranks if rank not in self._root.ranks]
 
     def _telling(self) -> bool:
-        """Whether the ranks stand out: a few, and not all of them."""
+        """Whether the ranks stand out: a few, and no more than half of those that were heard of.
+
+        Devices do not break together: where several fail, what they share is at fault.
+        """
         count = len(self._root.ranks)
-        if count == 0 or count > _MOST:
+        if count == 0 or count > _FEW or (count > 1 and self._root.family == "cuda"):
             return False
-        return count == 1 or (count <= _FEW and count * 2 <= self._ranks_known)
+        return self._ranks_known == 1 or (self._heard > 1 if count == 1 else count * 2 <= self._heard)
 
     def _code(self) -> None:
         """Where it was raised: the user's own code, and the library's that it called."""

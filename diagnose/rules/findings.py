@@ -18,6 +18,7 @@ from diagnose.models.rule import Role
 from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import BY_UNIT, OF_ONE_LINE, Group
 from diagnose.rules.captures import Value
+from diagnose.rules.othertimes import OtherTimes
 from diagnose.rules.sighting import EvidenceDraft
 from diagnose.rules.telling import telling
 
@@ -47,13 +48,24 @@ def resolve(
     attempts: Mapping[int, AttemptProgress],
     alignment: Mapping[tuple[str, int], int],
     inventory: Inventory,
+    boots: Sequence[Line] = (),
 ) -> Resolved:
-    """Findings of all attempts, in a fixed order: by attempt, first time, place."""
+    """Findings of all attempts, in a fixed order: by attempt, first time, place.
+
+    `boots` are the lines by which kernels start.
+    """
     last = max(attempts, default=0)
+    groups = list(groups)
+    times = OtherTimes(groups, attempts, boots, rule_set)
+    whys: dict[_Key, str] = {}
     merged: dict[_Key, list[tuple[Group, str | None, str | None]]] = {}
     for group in groups:
         sighting = group.sighting
-        attempt = _attempt(group, attempts, alignment, last)
+        attempt, why = _attempt(group, attempts, alignment, last), "outside the job's time"
+        if attempt is None and times.lasts(group):
+            attempt = min(attempts, default=0)
+        elif times.mended(group):
+            attempt, why = None, "its host was started anew since"
         host = _host(group, inventory)
         gpu = _gpu(group, host, inventory)
         rule = sighting.rule.id if sighting.rule else None
@@ -63,6 +75,7 @@ def resolve(
         over = (sighting.over.source.name, sighting.over.number) if sighting.over is not None else None
         key = (attempt, rule, sighting.error_type, sighting.role, host, gpu, sighting.place, over)
         merged.setdefault(key, []).append((group, host, gpu))
+        whys[key] = why
     findings: list[Finding] = []
     excluded: list[ExcludedFinding] = []
     ordered = sorted(merged.items(), key=lambda item: _position(item[0], [part[0] for part in item[1]]))
@@ -83,7 +96,7 @@ def resolve(
             told=telling([part[0] for part in parts], attempts.get(last if attempt is None else attempt), inventory),
         )
         if outside:
-            excluded.append(ExcludedFinding(finding, "outside the job's time"))
+            excluded.append(ExcludedFinding(finding, whys[key]))
         else:
             findings.append(finding)
     return Resolved(tuple(findings), tuple(excluded))

@@ -91,7 +91,17 @@ class Judge:
             tuple(f for f in roots if root and f.error_type == root.error_type and f.role == root.role) if root else ()
         )
         suspects = {finding.id for finding in roots}
-        rivals = tuple(f for f in graph.tied if f.error_type != root.error_type and f.id in suspects) if root else ()
+        rivals = (
+            tuple(
+                rival
+                for rival in graph.tied
+                if rival.error_type != root.error_type
+                and rival.id in suspects
+                and not any(clocks.before(one, rival) for one in same_kind)
+            )
+            if root
+            else ()
+        )
         return Judgement(
             attempt,
             status,

@@ -46,6 +46,8 @@ from diagnose.rules.words import words_of
 
 _EVIDENCE = 8
 _DIED = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed", "ProcessKilled", "SegmentationFault"})
+_KILLED = frozenset({"DataloaderKilled", "ProcessKilled"})
+_MACHINES = frozenset({"host", "gpu", "nic", "switch"})  # not to blame for code and settings
 _WITHOUT_RULE = "python-traceback"
 
 
@@ -158,6 +160,8 @@ class _Builder:
             last.same_kind, self._earlier, repeats, last.progress, self._ranks_known, foreign, busy, died, struck
         )
         blame = attribute(root, rule, entry, shape)
+        if blame.name == "user" and root.family in ("cuda", "network"):
+            culprits = tuple(culprit for culprit in culprits if culprit.kind not in _MACHINES)
         situation = self._situation(root, error_type, blame.name, culprits)
         situation = replace(
             situation,
@@ -269,7 +273,7 @@ class _Builder:
     def _unit(self, root: Finding, culprits: Sequence[Culprit]) -> Unit:
         """What a root is about; of ranks that were missed, their hosts."""
         unit = unit_of(root, culprits)
-        if root.family != "comm":
+        if not _of_others(root):
             return unit
         ranks = (int(culprit.id) for culprit in culprits if culprit.kind == "rank" and culprit.id.isdigit())
         hosts = {host for rank in ranks if (host := self._inventory.host_of_rank(rank))}
@@ -302,6 +306,7 @@ class _Builder:
 
     def _culprits(self, judgement: Judgement, root: Finding, absent: Sequence[int]) -> tuple[Culprit, ...]:
         rule = self._judge.rule(root)
+        heard = self._heard(judgement, root)
         found: dict[tuple[str, str], Culprit] = {}
         same = [root, *[f for f in judgement.same_kind if f.id != root.id and f.rule == root.rule]]
         if len(same) > 8 or any(f.role == "symptom" for f in same):
@@ -313,42 +318,56 @@ class _Builder:
                 self._inventory,
                 absent,
                 self._ranks_known,
+                heard,
             ):
                 found.setdefault((culprit.kind, culprit.id), culprit)
         if not found and root.role == "cause":
             # A record that names nobody (a job's state) is about what another rule saw of the same kind.
             others = [f for f in judgement.same_kind if f.rule != root.rule and f.hosts]
             for finding in others if len({f.hosts for f in others}) == 1 else ():
-                witness = find_culprits(finding, self._judge.rule(finding), self._inventory, (), self._ranks_known)
+                witness = find_culprits(
+                    finding, self._judge.rule(finding), self._inventory, (), self._ranks_known, heard
+                )
                 found.update({(culprit.kind, culprit.id): culprit for culprit in witness})
-        # The rank whose device died is known from what the device's fault explains.
-        if root.family == "hardware":
-            for finding in judgement.findings:
-                if (
-                    finding.family == "cuda"
-                    and root.id in judgement.graph.explained.get(finding.id, ())
-                    and len(finding.ranks) == 1
-                ):
-                    if root.gpus and finding.gpus and not root.gpus & finding.gpus:
-                        continue
-                    rank = str(next(iter(finding.ranks)))
-                    if sum(kind == "rank" for kind, _ in found) < 1:
-                        found.setdefault(
-                            ("rank", rank),
-                            Culprit(
-                                "rank",
-                                rank,
-                                f"{finding.error_type} followed there",
-                                self._inventory.names("rank", rank),
-                            ),
-                        )
+        if all(kind != "rank" for kind, _ in found) and (struck := self._struck(judgement, root)) is not None:
+            known = {name for culprit in found.values() for name in culprit.names}
+            if f"rank {struck.id}" not in known:
+                found["rank", struck.id] = struck
         return tuple(found.values())
 
+    def _heard(self, judgement: Judgement, root: Finding) -> int | None:
+        """Of how many ranks it is known how they fared; None where one log holds the words of several.
+
+        Of a rank that has logs of its own nothing is known until it tells of an end, or was heard of after the failure.
+        """
+        progress = judgement.progress
+        if not progress.apart or not progress.wrote:
+            return None
+        ended = {rank for finding in judgement.findings for rank in finding.ranks}
+        times = {rank: seen.mark.time for rank, seen in self._timeline.ranks.items()}
+        return sum(
+            rank in ended or (root.first is not None and (times.get(rank) or 0.0) >= root.first)
+            for rank in progress.wrote
+        )
+
+    def _struck(self, judgement: Judgement, root: Finding) -> Culprit | None:
+        """The rank that a fault of a machine struck, by what it explains: a device's error, a kill, a lost task."""
+        if root.family not in ("hardware", "node", "host") or not root.sources & {"kernel", "scheduler"}:
+            return None
+        for finding in judgement.findings:
+            ranks = _struck_ranks(finding, root)
+            explained = root.id in judgement.graph.explained.get(finding.id, ()) or finding in judgement.same_kind
+            apart = root.gpus and finding.gpus and not root.gpus & finding.gpus
+            if explained and len(ranks) == 1 and not apart:
+                rank, why = str(ranks[0]), f"{finding.error_type} followed there"
+                return Culprit("rank", rank, why, self._inventory.names("rank", rank))
+        return None
+
     def _hosts_at_fault(self, root: Finding | None, culprits: Sequence[Culprit]) -> list[str]:
-        """The hosts that an action may be about; of a collective those that were missed, never those that waited."""
+        """The hosts that an action may be about; where some waited for others, those that were missed."""
         if root is None:
             return []
-        if root.family == "comm":
+        if _of_others(root):
             return sorted(self._unit(root, culprits).hosts)
         hosts = [culprit.id for culprit in culprits if culprit.machine]
         return hosts or sorted(root.hosts) or sorted({host for f in self._witnesses(root) for host in f.hosts})
@@ -524,6 +543,21 @@ class _Builder:
             at = f" at step {progress.last_step}" if progress.last_step is not None else ""
             return f"The log ends{at} with the job at work: its state now, or the end of the log, would decide{ask}."
         return f"The exit status of the job or the scheduler's record would decide{ask}."
+
+
+def _struck_ranks(finding: Finding, root: Finding) -> Sequence[int]:
+    """Whose end a finding tells, if it is one that a fault of a machine brings about."""
+    if finding.family == "cuda" or (finding.error_type == root.error_type and finding.id != root.id):
+        return sorted(finding.ranks)
+    if finding.error_type in _KILLED and finding.pids & root.pids:
+        return sorted(finding.ranks)
+    missing = finding.captures.get("missing")
+    return [missing] if root.family == "node" and isinstance(missing, int) else []
+
+
+def _of_others(root: Finding) -> bool:
+    """Whether what was seen is about others than those who say it: they wait for them, or lost touch with them."""
+    return root.family == "comm" or (root.error_type == "ConnectionError" and root.role == "symptom")
 
 
 def _again(earlier: Finding, root: Finding) -> bool:
