@@ -172,6 +172,8 @@ class _Run:
                 self._clock.sources_left = len(sources.inputs) - index
                 if not spread.has(index) or not self._read_spread(spread, index, item):
                     self._read(item)
+                if grown := item.grown():
+                    self._not_read.append(f"{item.source.name}: {grown} bytes that were appended while it was read")
         self._tell_unread(unread)
         return self._finished()
 

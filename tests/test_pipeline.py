@@ -16,8 +16,9 @@ import diagnose
 from diagnose import pipeline
 from diagnose.clock import Clock
 from diagnose.errors import SourceError, UsageError
-from diagnose.models import Finding, Report, RuleSet
+from diagnose.models import Finding, Report, RuleSet, SourceSet
 from diagnose.settings import Limits, Settings
+from diagnose.sources import collect
 from tests.incidents import Incident, incidents, run
 
 ALL = incidents()
@@ -113,6 +114,24 @@ def test_time_limit_is_reported(tmp_path: Path, rule_set: RuleSet) -> None:
     (tmp_path / "job.log").write_text("hello\n" * 10)
     report = run(str(tmp_path), ["job.log"], rule_set, Settings(limits=replace(Limits(), seconds=-1.0)))
     assert any("time limit" in text for text in report.coverage.not_read)
+
+
+def test_what_is_appended_while_a_log_is_read_is_told(
+    tmp_path: Path, rule_set: RuleSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("step 1\n")
+
+    def collected(*arguments: object, **how: object) -> SourceSet:
+        sources = collect(*arguments, **how)
+        with log.open("a") as file:
+            file.write("step 2\n" * 10)
+        return sources
+
+    monkeypatch.setattr(pipeline, "collect", collected)
+    report = run(str(tmp_path), ["job.log"], rule_set)
+    assert report.coverage.not_read[0] == "job.log: 70 bytes that were appended while it was read"
+    assert report.coverage.sources[0].lines == 1
 
 
 def test_what_the_verdict_had_no_time_to_weigh_is_told(

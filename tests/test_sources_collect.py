@@ -398,12 +398,17 @@ def test_binary_files_are_named_not_read(data, what):
 def test_growing_file_ends():
     write("a.log", LOG)
     found = collect(["a.log"], limits=replace(LIMITS, block_bytes=16))
-    total = 0
-    for block in found.inputs[0].blocks():
-        total += len(block)
-        with open("a.log", "ab") as file:
-            file.write(b"x" * 64)
-    assert total < 1000
+    (item,) = found.inputs
+    assert item.grown() == 0
+    for blocks in (item.blocks(), item.window(0)):
+        total = b""
+        for block in blocks:
+            total += block
+            with open("a.log", "ab") as file:
+                file.write(b"x" * 64)
+        assert total == LOG
+    assert item.grown() > 0
+    assert list(item.window(len(LOG) + 64)) == []
 
 
 def test_disk_error_in_the_middle(monkeypatch):

@@ -36,6 +36,7 @@ class Input:
     what was yielded until then is good. `size` is what lies on disk, in bytes, for progress displays. `left_out()` is
     how many bytes before the last ones given were passed over because time was short: a gap, at an end of line.
     `window`, where the bytes lie on disk as they are, yields those from a byte on; several may do so at once.
+    `grown()` is how many bytes were appended to a file since it was found: none of them are read.
     """
 
     source: LogSource
@@ -43,6 +44,7 @@ class Input:
     size: int | None = None
     left_out: Callable[[], int] = lambda: 0
     window: Callable[[int], Iterator[bytes]] | None = None
+    grown: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True, slots=True)

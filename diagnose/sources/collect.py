@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import BinaryIO
 
 from diagnose.clock import Clock
@@ -43,7 +44,6 @@ from diagnose.sources.walk import Found, Left, Role, find
 
 # A kernel log is believed by a name that could mean something else if this share of its lines looks like one.
 _SOME_KERNEL = 0.2
-_TO_THE_END = 1 << 62  # also of a file that still grows
 # Zip files that are something else: what PyTorch, NumPy and Java make of the format.
 _ZIP_NO_ARCHIVE = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".whl", ".jar", ".egg", ".model", ".keras", ".docx", ".xlsx")
 
@@ -87,7 +87,7 @@ def collect(
     readables = [readable for place, readable in enumerate(collector.readable) if place not in aside]
     sources = settle([readable.named for readable in readables])
     inputs = tuple(
-        Input(source, readable.text.blocks, readable.size, readable.text.left_out, readable.window)
+        Input(source, readable.text.blocks, readable.size, readable.text.left_out, readable.window, readable.grown)
         for source, readable in zip(sources, readables, strict=True)
     )
     return SourceSet(inputs, left.sentences())
@@ -103,6 +103,7 @@ class _Readable:
     window: Callable[[int], Iterator[bytes]] | None = None
     claim: Claim | None = None
     given: bool = True
+    grown: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +273,7 @@ class _Collector:
                 _window(candidate.origin, head, self._limits.block_bytes),
                 claim_of(candidate.path or candidate.name, text),
                 candidate.named,
+                partial(_grown, candidate.path, candidate.size or 0) if candidate.origin.at else lambda: 0,
             )
         )
 
@@ -311,14 +313,22 @@ def _deeper(candidate: _Candidate, origin: Origin, layers: int) -> _Candidate:
     )
 
 
+def _grown(path: str, size: int) -> int:
+    """How many bytes a file has more than when it was found."""
+    try:
+        return max(0, os.stat(path).st_size - size) if size else 0
+    except (OSError, ValueError):  # a member of an archive, or gone meanwhile
+        return 0
+
+
 def _window(origin: Origin, head: bytes, block_bytes: int) -> Callable[[int], Iterator[bytes]] | None:
     """What reads the text from any byte on, where it lies in a file as it is to be read."""
-    at = origin.at
+    at, size = origin.at, origin.size or 0
     if at is None or encoding_of(head) is not None or head.startswith(codecs.BOM_UTF8):
         return None
 
     def blocks(start: int) -> Iterator[bytes]:
-        stream = at(start, _TO_THE_END)
+        stream = at(start, max(0, size - start))
         try:
             while data := stream.read(block_bytes):
                 yield data

@@ -170,6 +170,7 @@ class PreadStream(io.RawIOBase):
 def file_origin(path: str, name: str, size: int, *, named: bool = False) -> Origin:
     """Return the origin of a regular file; it is opened anew each time, so that few descriptors are held.
 
+    It ends where it ended when it was found, at `size`: one that is written faster than it is read would have no end.
     One that somebody has `named` is read also where it says that it is empty, as all of /proc does.
     """
 
@@ -182,6 +183,8 @@ def file_origin(path: str, name: str, size: int, *, named: bool = False) -> Orig
         if not stat.S_ISREG(os.fstat(descriptor.number).st_mode) and path != os.devnull:
             descriptor.close()
             raise SourceError(f"{name}: is no longer a regular file; check the path")
+        if length is None and size:
+            length = max(0, size - start)
         if named and length is None and not os.fstat(descriptor.number).st_size:
             length = _UNSIZED_BYTES
         return PreadStream(descriptor, name, start, length, owns=True)
