@@ -323,3 +323,23 @@ def test_who_ends_a_job_that_hangs_did_not_make_it_hang():
     ended = finding("ended", "JobCancelled", family="scheduler", at=101.0)
     assert not plausible(ended, hang, "job", Clocks())
     assert plausible(ended, finding("later", "CollectiveHang", role="symptom", at=140.0), "job", Clocks())
+
+
+# Hosts that only a launcher told of, and hosts that the job does not name.
+
+
+def test_where_a_launcher_saw_a_process_die_limits_what_reaches_it():
+    fault = finding("fault", "ECCError", at=100.0, hosts={"n1"})
+    one = rule("one", signatures={"x": "x"}, explained_by=(Edge("hardware/*", "host"),))
+    for places, causes in ((set(), ("fault",)), ({"n1", "n2"}, ("fault",)), ({"n2"}, ())):
+        killed = finding("killed", "ProcessKilled", rule="one", at=101.0, places=frozenset(places))
+        assert graph(fault, killed, made=[one]).explained["killed"] == causes
+
+
+def test_of_two_causes_in_no_order_the_one_on_a_host_that_the_job_names_is_first():
+    stray = finding("a", "ECCError", hosts={"n9"}, stray=True)
+    own = finding("b", "KeyError")
+    made = graph(stray, own, specificity={"r": 9})
+    assert (names(made.roots), names(made.tied)) == (["b", "a"], ["a"])
+    early = finding("a", "ECCError", hosts={"n9"}, stray=True, at=10.0)
+    assert names(graph(early, finding("b", "KeyError", at=90.0)).roots) == ["a", "b"]

@@ -169,3 +169,21 @@ def test_the_steps_clock_is_known_before_the_kernels_is_judged():
 def test_what_only_an_experiment_saw_moves_no_clock():
     died = finding("shadow", "CUDAError", at=DEATH, source="job.log", shadow=True)
     assert estimate_clocks([fault(DEATH + 300), died], None)[0].offsets == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ({"at": 5.0}, {"at": 9.0}, True),
+        ({"at": 5.0}, {}, False),
+        ({"pids": frozenset({7})}, {"pids": frozenset({7, 8})}, True),
+        ({}, {"sources": {"kernel"}}, True),
+        ({}, {"sources": {"scheduler"}}, True),
+    ],
+    ids=["times", "no time", "one process", "one kernel", "a record of the job"],
+)
+def test_a_kernel_and_a_log_agree_where_times_or_a_process_tie_them(one, other, together):
+    kernel = finding("k", "ECCError", **({"sources": {"kernel"}} | one))
+    log = finding("j", "CUDAError", **other)
+    assert Clocks().together(kernel, log, AttemptProgress()) is together
+    assert Clocks().together(kernel, log, AttemptProgress(started=1.0))

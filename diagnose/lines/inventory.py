@@ -13,12 +13,13 @@ from typing import Literal
 from diagnose.dataclass import replace
 from diagnose.lines.groups import ProcessGroups
 from diagnose.lines.hosts import MAX_HOSTS, Hosts
+from diagnose.lines.jobhosts import OF_JOB, JobHosts
 from diagnose.lines.listings import Listings
 from diagnose.lines.unit_facts import MAX_RANK, OPENERS, FactReader
 from diagnose.lines.unit_store import GIVEN, GUESS, MAX_UNITS, STRONG, WEAK, UnitStore
 from diagnose.lines.units import is_pci, normalise_pci
 from diagnose.lines.whereabouts import STATED, Whereabouts
-from diagnose.models import Line, LogSource, Unit
+from diagnose.models import Line, LogSource, SourceKind, Unit
 
 NameKind = Literal["host", "gpu", "rank", "nic"]
 MAX_NICS = 64
@@ -44,6 +45,8 @@ class Inventory:
         self._per_host: int | None = None
         self._spread = "block"
         self._settled = True
+        self._kind: SourceKind = "job"  # of the source that is being read
+        self._job_hosts = JobHosts()
         self._attempt = 0  # of the line that is being read
         self._listings = Listings()
         self.whereabouts = Whereabouts()
@@ -54,6 +57,8 @@ class Inventory:
         """Take what a source's name says."""
         if source.host is not None:
             self._hosts.add(source.host)
+        self._kind = source.kind
+        self.runs_here(source.host)
         if source.rank is not None:
             fact = Unit(rank=source.rank, local_rank=source.local_rank, host=source.host)
             self.unit(fact, STRONG)
@@ -64,6 +69,7 @@ class Inventory:
         `attempt` counts within the line's source. `facts` and `places`: whether one of the literals of `unit_facts` and
         of `whereabouts` may stand in the line.
         """
+        self._kind = line.source.kind
         if places or line.host is not None:
             self.whereabouts.observe(line, attempt)
         self._attempt = attempt
@@ -78,6 +84,7 @@ class Inventory:
 
     def add(self, units: Iterable[Unit]) -> None:
         """Take facts given by the user: they win over what is learned."""
+        self._kind = "job"
         for unit in units:
             self.unit(unit, GIVEN)
 
@@ -85,6 +92,7 @@ class Inventory:
         host = line.host or (line.source.host if line.source.kind == "job" else None)
         if host is not None:
             self._hosts.add(host)
+            self.runs_here(host)
             self._listings.label(line.source.name, host)
         if line.rank is not None and line.source.kind not in {"kernel", "scheduler"}:
             self.unit(Unit(rank=line.rank, local_rank=line.local_rank, host=host, pid=line.pid), STRONG)
@@ -169,6 +177,21 @@ class Inventory:
         return self._hosts.all
 
     @property
+    def job_hosts(self) -> tuple[str, ...]:
+        """The canonical names of the hosts on which, by its own logs, the job ran."""
+        return self._job_hosts.names(self.canonical_host)
+
+    @property
+    def all_hosts_named(self) -> bool:
+        """Whether the job's own logs say enough to know that it ran on `job_hosts` and nowhere else."""
+        self._settle()
+        stated, seen = self.world_size or 0, max(self._ranks, default=-1) + 1
+        placed = 0 < stated <= len(self._ranks) and all(self.host_of_rank(rank) for rank in range(stated))
+        return self._job_hosts.all_named(
+            self.canonical_host, self._tasks, max(stated, seen), self._per_host, placed=placed
+        )
+
+    @property
     def world_size(self) -> int | None:
         """How many ranks the job has, where something says so."""
         if self._world is not None and self._world[1] >= WEAK:
@@ -192,6 +215,7 @@ class Inventory:
 
     def unit(self, fact: Unit, strength: int) -> None:
         """Join a fact with what is known."""
+        self.runs_here(fact.host)
         if fact.rank is not None:
             if not 0 <= fact.rank < MAX_RANK:
                 return
@@ -199,6 +223,15 @@ class Inventory:
                 self._ranks.add(fact.rank)
         self._store.learn(fact, strength)
         self._settled = False
+
+    def runs_here(self, host: str | None) -> None:
+        """A host on which a part of the job runs, if it is the job's own log that says so."""
+        if self._kind in OF_JOB:
+            self._job_hosts.add(host)
+
+    def nodes(self, count: int, *, all_of_them: bool) -> None:
+        """How many nodes the job, or one group of its ranks, has."""
+        self._job_hosts.nodes(count, all_of_them=all_of_them)
 
     def listed(self, source: LogSource, fact: Unit) -> None:
         """A GPU in a list; one that does not say whose it is waits until all is read."""
@@ -262,9 +295,11 @@ class Inventory:
             self._settled = False
         if fact.host is not None:
             self._hosts.add(fact.host)
+            self.runs_here(fact.host)
 
     def host_order(self, hosts: tuple[str, ...]) -> None:
         """The job's hosts in the order of its nodes."""
+        self._job_hosts.add_list(hosts, self._kind)
         if hosts and not self._order:
             self._order = tuple(dict.fromkeys(self._hosts.add(host) for host in hosts))
             self._settled = False

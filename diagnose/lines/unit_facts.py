@@ -43,7 +43,7 @@ _NCCL = Lazy(r"(?P<host>[A-Za-z0-9][\w.\-]*):(?P<pid>\d{1,9}):\d{1,9} \[(?P<dev>
 _ACTOR = Lazy(r"\W{0,12}(?:\[\d{1,3}m)?\([\w.<>:-]{1,80} pid=(?P<pid>\d{1,9}), ip=(?P<ip>\d{1,3}(?:\.\d{1,3}){3})\)")
 _COMM = Lazy(
     r"\bcomm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) n[rR]anks (?P<nranks>\d{1,7})"
-    r"(?: nNodes \d{1,6} localRanks \d{1,4}"
+    r"(?: nNodes (?P<nodes>\d{1,6}) localRanks \d{1,4}"
     r" localRank (?P<local>\d{1,4}))?(?: cudaDev (?P<cuda>\d{1,3}))?(?: nvmlDev (?P<nvml>\d{1,3}))?(?: busId "
     r"(?P<bus>[0-9a-f]{1,12}))?"
     r"(?:[^\n]{0,200}? commId (?P<id>0x[0-9a-f]{1,16}))?"
@@ -125,6 +125,14 @@ class Facts(Protocol):
         """A fact of one unit."""
         ...
 
+    def runs_here(self, host: str) -> None:
+        """A host on which the one who writes the line runs."""
+        ...
+
+    def nodes(self, count: int, *, all_of_them: bool) -> None:
+        """How many nodes the job, or one group of its ranks, has."""
+        ...
+
     def listed(self, source: LogSource, fact: Unit) -> None:
         """A GPU in a list of a host's devices; its host where the line or the source names it."""
         ...
@@ -201,9 +209,13 @@ class FactReader:
         if head is None:
             return
         host, pid = head["host"], int(head["pid"])
+        if "NCCL WARN" in text or "Bootstrap : Using" in text:  # which no filter takes away
+            self._facts.runs_here(host)
         if (actor := _ACTOR.match(text)) is not None and int(actor["pid"]) == pid:
             self._facts.same_host(host, actor["ip"])  # Ray names the machine by its address, NCCL by its name
         if (comm := _COMM.search(text, head.end())) is not None:
+            if comm["nodes"] is not None:
+                self._facts.nodes(int(comm["nodes"]), all_of_them=False)
             local, nvml = comm["local"], comm["nvml"] or comm["cuda"]
             bus = comm["bus"]
             fact = Unit(
@@ -248,6 +260,8 @@ class FactReader:
 
     def _launch(self, line: Line, text: str) -> None:
         processes, nodes = _NPROC.search(text), _NNODES.search(text)
+        if nodes is not None:
+            self._facts.nodes(int(nodes[1]), all_of_them=True)
         if processes is not None:
             self._facts.per_host(int(processes[1]))
             if nodes is not None:

@@ -152,6 +152,17 @@ class Whereabouts:
             next(iter(hosts)) if len(hosts) == 1 else None,
         )
 
+    def failed_on(self, source: str, attempt: int, error_type: str) -> frozenset[str]:
+        """The hosts on which the launchers of a log saw processes end as the error type has it.
+
+        None of them where the type is no manner of ending, or where one that ended so is not said to be on a host.
+        """
+        log = self._logs.get((source, attempt))
+        if log is None or error_type not in _MANNER or len(log.failures) >= MAX_FAILURES:
+            return frozenset()
+        hosts = {item.host for item, _ in log.failures if _fits(item, error_type)}
+        return frozenset() if None in hosts else frozenset(host for host in hosts if host is not None)
+
     def host(self, source: str, attempt: int) -> str | None:
         """The one host that a log speaks of, where nothing in it speaks of several nodes."""
         log = self._logs.get((source, attempt))

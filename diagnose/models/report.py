@@ -77,7 +77,9 @@ class Finding:
     independent witnesses. `by_rank` keeps what each rank's first line captured. `place` tells apart what one rule saw
     at different places. `traceback` marks what ended in a Python traceback: a process's last words. `presumed` is where
     it probably happened, when no line of it says so and its log speaks of one process or host only. `over` is where
-    its rule saw that it was over again: what failed until then may still be its doing. `told` is how it was told.
+    its rule saw that it was over again: what failed until then may still be its doing. `places` are the hosts on which
+    a launcher saw processes end so, where the finding is not kept apart by host; `stray` marks what happened on a host
+    that the job's own logs do not name, though they name others. `told` is how it was told.
     """
 
     id: str
@@ -105,6 +107,8 @@ class Finding:
     shadow: bool = False
     presumed: Unit = Unit()
     over: Over | None = None
+    places: frozenset[str] = frozenset()
+    stray: bool = False
     told: Telling = Telling()
 
 

@@ -134,7 +134,7 @@ def _lines_of(finding: Finding, width: int) -> list[str]:
 
 
 def _finding(finding: Finding) -> str:
-    where = ", ".join(sorted(finding.hosts)[:3] + sorted(finding.gpus)[:2])
+    where = ", ".join(sorted(finding.hosts or finding.places)[:3] + sorted(finding.gpus)[:2])
     ranks = (
         f", {len(finding.ranks)} ranks"
         if len(finding.ranks) > 1

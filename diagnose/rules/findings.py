@@ -1,7 +1,7 @@
 """Groups of sightings become findings of the job: attempt, host and GPU resolved, equal ones merged.
 
 In: the aggregator's groups, the attempts of the job with their time spans, the inventory. Out: findings, and those set
-aside because they happened outside the job's time.
+aside because they happened outside the job's time or on a host that is none of the job's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import BY_UNIT, OF_ONE_LINE, Group
 from diagnose.rules.captures import Value
 from diagnose.rules.othertimes import OtherTimes
+from diagnose.rules.places import KernelLogs
 from diagnose.rules.sighting import EvidenceDraft
 from diagnose.rules.telling import telling
 
@@ -31,7 +32,9 @@ _TEXT = 2000
 _TIMED = frozenset({"kernel", "scheduler"})
 _PCI = Lazy(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
 
-_Key = tuple[int | None, str | None, str, Role, str | None, str | None, str, tuple[str, int] | None]
+_Key = tuple[
+    int | None, str | None, str, Role, str | None, str | None, str, tuple[str, int] | None, str | None, bool
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,11 @@ def resolve(
     `boots` are the lines by which kernels start.
     """
     last = max(attempts, default=0)
+    merged: dict[_Key, list[tuple[Group, str | None, str | None]]] = {}
     groups = list(groups)
     times = OtherTimes(groups, attempts, boots, rule_set)
     whys: dict[_Key, str] = {}
-    merged: dict[_Key, list[tuple[Group, str | None, str | None]]] = {}
+    given = KernelLogs(groups, inventory)
     for group in groups:
         sighting = group.sighting
         attempt, why = _attempt(group, attempts, alignment, last), "outside the job's time"
@@ -67,13 +71,14 @@ def resolve(
         elif times.mended(group):
             attempt, why = None, "its host was started anew since"
         host = _host(group, inventory)
+        elsewhere, stray = given.elsewhere(group, host)
         gpu = _gpu(group, host, inventory)
         rule = sighting.rule.id if sighting.rule else None
         entry = rule_set.taxonomy.get(sighting.error_type)
         if entry is None or entry.family not in BY_UNIT:
             host = gpu = None  # one thing that happened to many ranks, wherever they run
         over = (sighting.over.source.name, sighting.over.number) if sighting.over is not None else None
-        key = (attempt, rule, sighting.error_type, sighting.role, host, gpu, sighting.place, over)
+        key = (attempt, rule, sighting.error_type, sighting.role, host, gpu, sighting.place, over, elsewhere, stray)
         merged.setdefault(key, []).append((group, host, gpu))
         whys[key] = why
     findings: list[Finding] = []
@@ -93,10 +98,13 @@ def resolve(
             parts[0][2],
             rule_set,
             inventory,
+            stray=key[9],
             told=telling([part[0] for part in parts], attempts.get(last if attempt is None else attempt), inventory),
         )
         if outside:
             excluded.append(ExcludedFinding(finding, whys[key]))
+        elif key[8] is not None:
+            excluded.append(ExcludedFinding(finding, key[8]))
         else:
             findings.append(finding)
     return Resolved(tuple(findings), tuple(excluded))
@@ -180,6 +188,7 @@ def _finding(
     rule_set: RuleSet,
     inventory: Inventory,
     *,
+    stray: bool,
     told: Telling,
 ) -> Finding:
     # What a job can outlive speaks for a finding only where nothing worse does.
@@ -248,6 +257,8 @@ def _finding(
         shadow=bool(sighting.rule and sighting.rule.status == "experimental"),
         presumed=_presumed(groups, inventory),
         over=Over(over.source.name, over.number, over.time) if (over := sighting.over) is not None else None,
+        places=frozenset() if hosts else _places(groups, inventory),
+        stray=stray,
         told=told,
     )
 
@@ -261,6 +272,18 @@ def _presumed(groups: Sequence[Group], inventory: Inventory) -> Unit:
     failed = inventory.whereabouts.failed(source, attempt, groups[0].sighting.error_type)
     host = failed.host or inventory.whereabouts.host(source, attempt)
     return Unit(rank=failed.rank, pid=failed.pid, host=inventory.canonical_host(host) if host else None)
+
+
+def _places(groups: Sequence[Group], inventory: Inventory) -> frozenset[str]:
+    """Where launchers saw it happen, if all of the finding's logs tell."""
+    found: set[str] = set()
+    for group in groups:
+        source = group.sighting.line.source
+        hosts = inventory.whereabouts.failed_on(source.name, group.sighting.attempt, group.sighting.error_type)
+        if not hosts:
+            return frozenset()
+        found.update(inventory.canonical_host(host) for host in hosts)
+    return frozenset(found)
 
 
 def _witness(group: Group) -> SourceKind:

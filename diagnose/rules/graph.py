@@ -1,8 +1,8 @@
 """The explanation graph of one attempt: which finding explains which, and what nothing explains.
 
 In: findings, edges, clocks. Out: `Graph`: for each finding its explainers, the unexplained ones in order of suspicion,
-and whether the first of them is ahead by proof or only by tie-break. No priority numbers: role, then time, then
-specificity, then id.
+and whether the first of them is ahead by proof or only by tie-break. No priority numbers: role, then time, then what
+the job names before what it does not, specificity, id.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def order(findings: Sequence[Finding], clocks: Clocks, specificity: Mapping[str,
     return ordered
 
 
-def _tie_break(finding: Finding, specificity: Mapping[str, int]) -> tuple[int, str]:
-    return (-specificity.get(finding.rule or "", -1), finding.id)
+def _tie_break(finding: Finding, specificity: Mapping[str, int]) -> tuple[bool, int, str]:
+    return (finding.stray, -specificity.get(finding.rule or "", -1), finding.id)
 
 
 def _edges(

@@ -86,7 +86,7 @@ class Judge:
         status: ReportStatus = "failed" if root is not None or proven else "inconclusive"
         if end is not None:
             status, root = self._after_the_end(counted, root, exits_after=_exits_after(exits, end))
-        root = _with_witness(root, roots)
+        root = _with_witness(root, roots, clocks, progress)
         same_kind = (
             tuple(f for f in roots if root and f.error_type == root.error_type and f.role == root.role) if root else ()
         )
@@ -166,7 +166,9 @@ class Judge:
         return "failed", shown
 
 
-def _with_witness(root: Finding | None, roots: Sequence[Finding]) -> Finding | None:
+def _with_witness(
+    root: Finding | None, roots: Sequence[Finding], clocks: Clocks, progress: AttemptProgress
+) -> Finding | None:
     """The root as its physical witness tells it, where kernel or scheduler say the same of the same unit.
 
     What a dying rank prints and what its host's kernel logs are one event: the kernel names the device, and two
@@ -176,7 +178,8 @@ def _with_witness(root: Finding | None, roots: Sequence[Finding]) -> Finding | N
         return root
     same = [finding for finding in roots if finding.error_type == root.error_type and _one_unit(root, finding)]
     witness = next((finding for finding in same if finding.sources & {"kernel", "scheduler"}), root)
-    sources = frozenset(kind for finding in same for kind in finding.sources)
+    agreeing = [witness, *(finding for finding in same if clocks.together(witness, finding, progress))]
+    sources = frozenset(kind for finding in agreeing for kind in finding.sources)
     return replace(witness, sources=sources) if sources != witness.sources else witness
 
 

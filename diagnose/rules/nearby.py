@@ -93,7 +93,7 @@ class Causes:
 
 def hosts_of(finding: Finding) -> frozenset[str]:
     """The hosts that it happened on."""
-    return finding.hosts
+    return finding.hosts or finding.places
 
 
 def _between(bucket: Sequence[int], low: int, high: int) -> Iterator[int]:

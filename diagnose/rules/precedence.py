@@ -34,6 +34,17 @@ class Clocks:
         """The finding's last time on the common clock."""
         return None if finding.last is None else finding.last + self._offset(finding)
 
+    def together(self, one: Finding, other: Finding, progress: AttemptProgress) -> bool:
+        """Whether a kernel and others can be known to tell of one event: by times, or by a process that both name.
+
+        Where the attempt is dated at all, a kernel's findings are those of its time.
+        """
+        if progress.started is not None or by_kernel(one) == by_kernel(other):
+            return True
+        if "scheduler" in one.sources | other.sources:
+            return True
+        return self.gap(one, other) is not None or bool(one.pids & other.pids)
+
     def on_common(self, finding: Finding, time: float | None) -> float | None:
         """A time that the finding's source states, on the common clock."""
         return None if time is None else time + self._offset(finding)

@@ -39,6 +39,7 @@ from diagnose.rules.culprits import find_culprits
 from diagnose.rules.findings import iso, line_evidence
 from diagnose.rules.judge import Judge, Judgement
 from diagnose.rules.others import cancelled_by_administrator, cancelled_by_owner, foreign_memory
+from diagnose.rules.places import job_places
 from diagnose.rules.policy import Situation, recover
 from diagnose.rules.repeats import Earlier, Repeats, Unit, days_remembered, look_back, unit_of
 from diagnose.rules.survival import failed_exits
@@ -191,6 +192,9 @@ class _Builder:
         elif absent:
             read = "its log was" if len(absent) == 1 else "their logs were"
             reasons.append(f"{describe_ranks(absent)} did not report the time-out, though {read} read")
+        if root.stray:
+            places = job_places(self._inventory)
+            reasons.extend(places.none_of_them(host) for host in sorted(root.hosts))
         reasons.extend(note for note in last.notes if note not in last.graph.notes)
         return Verdict(
             status="failed",
@@ -436,11 +440,14 @@ class _Builder:
                 "Terminated",
                 "PeerClosed",
             ):
-                kinds |= finding.sources
+                tied = self._last.clocks.together(root, finding, self._last.progress)
+                kinds |= finding.sources if tied else frozenset()
         # The same failure again is a second witness only where it is the same line or the same unit.
         again = any(_again(f, root) for f in self._earlier)
         agree = len(kinds) > 1 and not self._in_one_log(root, explained)
         sure: Sureness = "confirmed" if agree or again else "likely"
+        if root.stray and sure == "confirmed":
+            return "likely"
         if root.captures.get("assumed"):
             return "likely" if sure == "confirmed" else "possible"
         return sure

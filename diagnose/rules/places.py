@@ -1,0 +1,103 @@
+"""Whose kernel log it is: a host of the job, perhaps one, or another that somebody gave along.
+
+In: what the job's own logs say of its hosts. Out: for the host of a kernel log, why it has nothing to do with the job,
+or that nothing names it as one of the job's. Names tell only where they are of one make: a pod has other names than
+its node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from diagnose.dataclass import dataclass
+from diagnose.lines.hostlists import expand_hostlist
+from diagnose.lines.inventory import Inventory
+from diagnose.rules.aggregate import Group
+
+_DIGITS = re.compile(r"\d+")
+_SHOWN = 4
+_LONGEST = 253  # characters of a host's name
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlaces:
+    """The hosts that a job's own logs name; `whole` if there can be no others."""
+
+    named: tuple[str, ...]
+    names: frozenset[str]
+    whole: bool
+
+    def unnamed(self, host: str | None) -> bool:
+        """Whether the job's logs name hosts, and this is none of them."""
+        return host is not None and bool(self.named) and host.lower() not in self.names
+
+    def elsewhere(self, host: str | None) -> str | None:
+        """In words why what happened on a host has nothing to do with the job; None where it may."""
+        if host is None or not self.whole or not self.unnamed(host):
+            return None
+        if _make(host) not in {_make(name) for name in self.named}:
+            return None
+        return self.none_of_them(host)
+
+    def none_of_them(self, host: str) -> str:
+        """Says of a host that the job does not name it."""
+        shown = ", ".join(self.named[:_SHOWN])
+        more = f" and {len(self.named) - _SHOWN} more" if len(self.named) > _SHOWN else ""
+        return f"{host} is none of the hosts that this job names: {shown}{more}"
+
+
+def job_places(inventory: Inventory) -> JobPlaces:
+    """What an inventory knows of the job's hosts."""
+    named = tuple(sorted(inventory.job_hosts))
+    names = {name.lower() for host in named for name in (host, *inventory.names("host", host))}
+    return JobPlaces(named, frozenset(names), bool(named) and inventory.all_hosts_named)
+
+
+def _make(host: str) -> str:
+    """The name without its numbers: hosts that were named together differ in those."""
+    return _DIGITS.sub("0", host.lower())
+
+
+class KernelLogs:
+    """Whether kernel logs that were given are of the job's own hosts."""
+
+    def __init__(self, groups: Sequence[Group], inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._answers: dict[str, tuple[str | None, bool]] = {}
+        self._groups = groups
+        self._places: JobPlaces | None = None
+        self._spoken: set[str] = set()
+
+    def elsewhere(self, group: Group, host: str | None) -> tuple[str | None, bool]:
+        """Why a group is of another place, in words, and whether the job's logs leave its host out."""
+        if host is None or group.sighting.line.source.kind != "kernel":
+            return None, False
+        if host not in self._answers:
+            self._answers[host] = self._answer(host)
+        if self._answers[host][1] and any(self._is_ours(pid, host) for pid in group.pids):
+            return None, False
+        return self._answers[host]
+
+    def _answer(self, host: str) -> tuple[str | None, bool]:
+        if self._places is None:
+            self._places = job_places(self._inventory)
+            self._spoken = {name for group in self._groups for name in _spoken_of(group)}
+        if not self._places.unnamed(host) or self._spoken & {host, *self._inventory.names("host", host)}:
+            return None, False
+        return self._places.elsewhere(host), True
+
+    def _is_ours(self, pid: int, host: str) -> bool:
+        """Whether a process that the kernel names is one of the job's ranks."""
+        unit = self._inventory.for_pid(None, pid)
+        return unit is not None and unit.rank is not None and unit.host in (None, host)
+
+
+def _spoken_of(group: Group) -> Iterator[str]:
+    """The hosts that a line of the job or of the scheduler is about."""
+    if group.sighting.line.source.kind == "kernel":
+        return
+    for captured in (group.captures, *group.by_rank.values()):
+        for value in captured.values():
+            if isinstance(value, str) and len(value) <= _LONGEST:
+                yield from expand_hostlist(value) if "[" in value else (value,)
