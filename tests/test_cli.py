@@ -151,6 +151,12 @@ def test_output_through_a_link_leaves_the_link(call: Call, log: str, tmp_path: P
         assert "KeyError" in (tmp_path / "reports" / name).read_text()
 
 
+def test_a_name_of_two_lines_is_told_on_one(call: Call, log: str) -> None:
+    done = call(log, "-o", "a\nb/x")
+    assert done.err == "diagnose: cannot write a\\nb/x: No such file or directory; choose another --output\n"
+    assert call(log, "a\nb.log").err == "diagnose: a\\nb.log does not exist; the report does without it\n"
+
+
 def test_output_through_a_circle_of_links_is_told(call: Call, log: str, tmp_path: Path) -> None:
     os.symlink("b", tmp_path / "a")
     os.symlink("a", tmp_path / "b")

@@ -157,6 +157,14 @@ def test_lint_of_a_good_rule(call: Call, site: Path) -> None:
     assert "no problems" in done.err
 
 
+def test_lint_of_a_link_that_leads_out(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "z.yml").symlink_to("/dev/zero")
+    done = call("rules", "lint", str(tmp_path / "site"))
+    assert done.code == 1
+    assert "z.yml: is a link that leads out of its rules directory [file]" in done.out + done.err
+
+
 def test_lint_of_an_absent_path(call: Call, tmp_path: Path) -> None:
     done = call("rules", "lint", str(tmp_path / "absent"))
     assert done.code == 2

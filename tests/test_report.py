@@ -189,6 +189,11 @@ def test_log_text_never_drives_the_terminal(text: str, verbose: bool) -> None:
     written.encode("utf-8")
 
 
+def test_a_rules_id_never_drives_the_terminal() -> None:
+    report = everything("x")
+    assert harmless(render(replace(report, decided_by=replace(report.decided_by, rule=HOSTILE)), "text", explain=True))
+
+
 def test_hostile_log_from_file_to_screen(tmp_path: Path, rule_set: RuleSet) -> None:
     name = "job\x1b[31m.log"
     (tmp_path / name).write_bytes(

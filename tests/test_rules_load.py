@@ -235,6 +235,31 @@ def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
     assert [problem.message for problem in problems] == ["more than 2 rule files; split the directory"]
 
 
+def test_the_number_of_rules_is_bounded(shipped, tmp_path, monkeypatch):
+    monkeypatch.setattr("diagnose.rules.load.MAX_RULES", 3)
+    site = tree(tmp_path / "site", {f"{name}.yml": rule(name) for name in "ab"})
+    with pytest.raises(RuleError, match=r"site: 4 rules with the shipped ones, more than 3; give fewer"):
+        load_rules([site], shipped=shipped)
+
+
+@pytest.mark.parametrize("name", ["'../../../x'", r'"a\nb\x1b[31m"', "'a b'", "''", f"'{'x' * 101}'"])
+def test_an_id_is_a_name(shipped, tmp_path, name):
+    site = tree(tmp_path / "site", {"x.yml": rule(name)})
+    with pytest.raises(RuleError, match=r"x.yml:2: id: .* is no name.*\[id-stem\]$") as told:
+        load_rules([site], shipped=shipped)
+    assert str(told.value).isprintable()
+    policy = f"schema: policy/v1\nrules:\n- {{id: {name}, job: none}}\n"
+    with pytest.raises(RuleError, match=r"policy.yml:3: rules\[0\].id: .* is no name"):
+        load_rules([tree(tmp_path / "other", {"policy.yml": policy})], shipped=shipped)
+
+
+@pytest.mark.parametrize("cause", ["GPU[[[[[{x{y} gone", "Gone (in part", "Gone[ on {host}"])
+def test_a_malformed_sentence_of_a_site_is_refused(shipped, tmp_path, cause):
+    site = tree(tmp_path / "site", {"x.yml": rule("x").replace("cause: Gone.", f"cause: '{cause}'")})
+    with pytest.raises(RuleError, match=r"x.yml:16: verdict.cause: has a bracket or quote without its other half"):
+        load_rules([site], shipped=shipped)
+
+
 def test_what_the_system_refuses_to_read_is_a_problem(tmp_path, monkeypatch):
     root = tree(tmp_path / "site", {"a.yml": rule("a"), "b.yml": rule("b"), "shut/c.yml": rule("c")})
     scan = os.scandir

@@ -88,7 +88,7 @@ def _tell_unread(options: argparse.Namespace) -> None:
         pattern = not exists and any(mark in path for mark in "*?[")  # that it may match nothing is its purpose
         if path == "-" or pattern or (exists and os.access(path, os.R_OK)):
             continue
-        tell(f"{path} {'cannot be read' if exists else 'does not exist'}; the report does without it")
+        tell(f"{_shown(path)} {'cannot be read' if exists else 'does not exist'}; the report does without it")
 
 
 def _refuse_input(options: argparse.Namespace) -> None:
@@ -106,7 +106,7 @@ def _refuse_input(options: argparse.Namespace) -> None:
     if any(_is_same(path, status) for path in files_of(list(filter(None, named)))) or (
         "-" in arguments and _is_same(sys.stdin, status)
     ):
-        raise UsageError(f"cannot write {options.output}: it is one of the inputs; choose another --output")
+        raise UsageError(f"cannot write {_shown(options.output)}: it is one of the inputs; choose another --output")
 
 
 def _is_same(file: str | TextIO, status: os.stat_result) -> bool:
@@ -176,11 +176,18 @@ def _write(path: str, text: str) -> None:
         os.chmod(temporary, mode)
         os.replace(temporary, target)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; choose another --output") from error
+        raise UsageError(f"cannot write {_shown(path)}: {error.strerror}; choose another --output") from error
     finally:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def _shown(path: str) -> str:
+    """A path on one line, whatever its name holds."""
+    from diagnose.sources.printable import printable
+
+    return printable(path)
 
 
 def _straight(path: str) -> bool:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Iterator
 from diagnose.errors import Problem
 from diagnose.models.rule import DiagnosisRule, FilterRule, PolicyRow, RuleSet
 from diagnose.rules.policy import TESTS
+from diagnose.rules.sentences import balanced, variants
 
 Locate = Callable[[str, str], int | None]
 
 
 def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collection[str] = ()) -> Iterator[Problem]:
-    """Yield what would break the engine; patterns are compiled for the given ids only, since that takes time."""
+    """Yield what would break the engine; patterns and sentences only of the given ids, since that takes time."""
     for rule in rule_set.diagnoses:
         for where, check, message in faults(rule, rule_set):
             yield Problem(rule_set.paths[rule.id], locate(rule.id, where), check, f"{where}: {message}")
@@ -41,6 +42,7 @@ def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collect
             key = f"policy/{policy.id}"
             yield Problem(rule_set.paths[key], locate(key, part), check, f"row {policy.id}: {part}: {message}")
     yield from _patterns(rule_set, locate, compile_ids)
+    yield from _sentences(rule_set, locate, compile_ids)
 
 
 def faults(rule: DiagnosisRule, rule_set: RuleSet) -> Iterator[tuple[str, str, str]]:
@@ -90,6 +92,16 @@ def _patterns(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterat
                 yield Problem(path, line, "re2", f"{where}: {why}")
             elif why := why_not_compiled(pattern):
                 yield Problem(path, line, "pattern", f"{where}: does not compile: {why}")
+
+
+def _sentences(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterator[Problem]:
+    for rule in rule_set.diagnoses if ids else ():
+        texts = {"verdict.cause": rule.verdict.cause, "verdict.hint": rule.verdict.hint}
+        texts |= {f"verdict.checks[{index}]": text for index, text in enumerate(rule.verdict.checks)}
+        for where, text in texts.items() if rule.id in ids else ():
+            if (said := next((said for said in variants(text, "Value") if not balanced(said)), None)) is not None:
+                message = f"{where}: has a bracket or quote without its other half, in {said!r}"
+                yield Problem(rule_set.paths[rule.id], locate(rule.id, where), "sentence", message)
 
 
 def _searched(rule: DiagnosisRule | FilterRule) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,9 @@ whatever could be loaded. Every override is visible in `RuleSet.overridden`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import yaml
 
@@ -19,6 +21,9 @@ from diagnose.rules.decode import compose, decode, decode_node, line_numbers
 from diagnose.rules.files import PolicyFile, ProgramsFile, TableFile, TagsFile, TaxonomyFile
 from diagnose.rules.tree import RuleFile, read_tree, shipped_rules, shown
 
+MAX_RULES: Final = 5_000  # of all directories together
+# What every report and every shell can show; `lint` asks for more.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 SCHEMAS: Mapping[str, type[FilterRule | DiagnosisRule]] = {
     "filter-rule/v1": FilterRule,
     "diagnosis-rule/v1": DiagnosisRule,
@@ -40,6 +45,9 @@ def read_rules(dirs: Sequence[str] = (), *, shipped: str | None = None) -> tuple
     for index, directory in enumerate((root, *dirs)):
         collected.add_directory(directory, site=index > 0)
     rule_set = collected.rule_set(_version(root))
+    if len(rule_set.rules) > MAX_RULES:
+        message = f"{len(rule_set.rules)} rules with the shipped ones, more than {MAX_RULES}; give fewer"
+        return rule_set, (*collected.problems, Problem(shown((root, *dirs)[-1]), None, "file", message))
     problems = [*collected.problems, *check_consistency(rule_set, collected.locate, compile_ids=collected.site_ids)]
     return rule_set, tuple(problems)
 
@@ -115,6 +123,10 @@ class _Collected:
         self.problems += problems
         if rule is None:
             return
+        if not _ID.match(rule.id):
+            message = f"id: {rule.id!r} is no name: small letters, digits and single dashes, as in my-rule"
+            self.problems.append(Problem(file.path, self.locate(rule.id, "id", file), "id-stem", message))
+            return
         if rule.id in own:
             message = f"the id {rule.id!r} is also that of {own[rule.id]}; ids are unique"
             self.problems.append(Problem(file.path, self.locate(rule.id, "id", file), "id-unique", message))
@@ -164,6 +176,10 @@ class _Collected:
         known = {row.id: index for index, row in enumerate(self.policy)}
         new: list[PolicyRow] = []
         for index, row in enumerate(value.rules):
+            if not _ID.match(row.id):
+                place, message = f"rules[{index}].id", f"rules[{index}].id: {row.id!r} is no name, such as my-row"
+                self.problems.append(Problem(file.path, self.locate("", place, file), "id-stem", message))
+                continue
             key = f"policy/{row.id}"
             self.paths[key], self.places[key] = file.path, f"rules[{index}]"
             if row.id in known:

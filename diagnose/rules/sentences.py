@@ -55,6 +55,20 @@ class Part:
     optional: bool = True
 
 
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+
+
+def balanced(text: str) -> bool:
+    """Whether each bracket of a text has its other half."""
+    opened: list[str] = []
+    for character in text:
+        if character in _PAIRS.values():
+            opened.append(character)
+        elif character in _PAIRS and (not opened or opened.pop() != _PAIRS[character]):
+            return False
+    return not opened
+
+
 @lru_cache(maxsize=2048)
 def parse(template: str) -> tuple[Part, ...]:
     """The parts of a template in order."""

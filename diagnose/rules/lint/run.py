@@ -134,7 +134,13 @@ def lint_paths(paths: Sequence[str], *, judge: Judge | None = None) -> list[Prob
     )
     context = replace(context_of(rule_set, (root, *dirs), judge=None if paths else judge), chosen=chosen)
     found = _ordered([*problems, *lint_rules(context)])
-    return [problem for problem in found if any(_below(os.path.realpath(problem.path), given) for given in own)]
+    return [problem for problem in found if any(_below(place, given) for place in _places(problem) for given in own)]
+
+
+def _places(problem: Problem) -> tuple[str, str]:
+    """Where a file lies, and where it leads to: one that leads out of its directory is a problem there."""
+    folder, name = os.path.split(problem.path)
+    return os.path.realpath(problem.path), os.path.join(os.path.realpath(folder), name)
 
 
 def _below(path: str, root: str) -> bool:

@@ -15,12 +15,11 @@ from diagnose.rules.lint.base import Check, Rule, signatures
 from diagnose.rules.lint.engines import compiled
 from diagnose.rules.lint.patterns import GIVEN
 from diagnose.rules.prove import parse
-from diagnose.rules.sentences import required, variants
+from diagnose.rules.sentences import balanced, required, variants
 
 Kind = Literal["cause", "hint", "check"]
 
 _VALUE = "Value"  # stands for any value; like one, it may begin a sentence
-_PAIRS = {")": "(", "]": "[", "}": "{"}
 _EMPTY_QUOTES = re.compile(r"(?:^|[\s(])(?:''|\"\"|``|\(\)|\[\])(?:[\s).,;:]|$)")
 _BLANK_BEFORE = re.compile(r" [,;:!?)]|\( | \.(?:\s|$)")
 # Of a whole (`3 of {expected} ranks`) there are several.
@@ -113,7 +112,7 @@ def faulty(text: str, kind: Kind) -> str | None:
 def _marks(text: str, kind: Kind) -> str | None:
     if "  " in text:
         return "has two blanks in a row"
-    if not _balanced(text):
+    if not balanced(text) or text.count('"') % 2 or text.count("`") % 2:
         return "has a bracket or quote without its other half"
     if _EMPTY_QUOTES.search(text):
         return "has empty quotes or brackets"
@@ -132,16 +131,6 @@ def _ends(text: str, kind: Kind) -> str | None:
     if text[-1] in (",;:" if kind == "check" else ".,;:") and kind != "hint":
         return f"ends with {text[-1]!r}"
     return None
-
-
-def _balanced(text: str) -> bool:
-    opened: list[str] = []
-    for character in text:
-        if character in _PAIRS.values():
-            opened.append(character)
-        elif character in _PAIRS and (not opened or opened.pop() != _PAIRS[character]):
-            return False
-    return not opened and text.count('"') % 2 == 0 and text.count("`") % 2 == 0
 
 
 def always_known(rule: DiagnosisRule) -> Iterator[tuple[str, frozenset[str]]]:
