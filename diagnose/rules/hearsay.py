@@ -9,13 +9,14 @@ kernel's log without comparable times, or one that goes on for hours, speaks of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from diagnose.dataclass import replace
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Finding
 from diagnose.rules.captures import UNDATED
-from diagnose.rules.edges import Edges
+from diagnose.rules.edges import Edges, kind_of
+from diagnose.rules.ends import Ends
 
 _STEPS = 5  # that make sure the work went on: the others of a job may print one or two more
 _LINES = 3
@@ -25,6 +26,7 @@ _DATED = 978_307_200.0  # 2001: stamps without a year, where no input names one,
 _OF_OTHERS = frozenset({"hardware", "cuda", "network", "node", "host"})
 _SAID_ONCE = frozenset({"scheduler"})  # notices come before the end, and the work goes on for as long as it may
 _WITH_PROGRESS = frozenset({"GPUThermalThrottle", "TrainingAnomaly"})
+_ANYWHERE = "*"
 _BY_SIGNAL = frozenset({"ProcessKilled", "SegmentationFault"})
 
 
@@ -35,12 +37,13 @@ def hearsay(
 
     `proven`: something else than findings shows that the job failed, such as an exit code.
     """
-    doubts = {finding.id: why for finding in findings if (why := _doubt(finding, findings, progress, edges, proven))}
-    believed = [finding for finding in findings if finding.id not in doubts]
+    others = _Others(findings, edges)
+    doubts = {finding.id: why for finding in findings if (why := _doubt(finding, others, progress, proven))}
+    believed = _Believed(finding for finding in findings if finding.id not in doubts)
     aside: dict[str, str] = {}
     agreed: dict[str, Finding] = {}
     for finding in findings:
-        if any(_agrees(finding, other) for other in believed):
+        if believed.agree(finding):
             if not finding.told.dated:
                 agreed[finding.id] = replace(finding, told=replace(finding.told, dated=True))
         elif finding.id in doubts:
@@ -48,36 +51,71 @@ def hearsay(
     return aside, agreed
 
 
-def _agrees(finding: Finding, other: Finding) -> bool:
-    """Whether the job's own words say the same, of the same unit as far as is known."""
-    if other is finding or other.error_type != finding.error_type or other.sources <= {"kernel"} or other.told.kernel:
-        return False
-    apart = (finding.hosts and other.hosts and not finding.hosts & other.hosts) or (
-        finding.gpus and other.gpus and not finding.gpus & other.gpus
-    )
-    return not apart
+class _Believed:
+    """What is believed, by type and place: whether the job's own words say the same, without a look at all of them."""
+
+    def __init__(self, believed: Iterable[Finding]) -> None:
+        # Under each place the first two that are there: one of them is another than whoever asks.
+        self._places: dict[tuple[str, str | None, str | None], list[str]] = {}
+        for finding in believed:
+            if finding.sources <= {"kernel"} or finding.told.kernel:
+                continue
+            for host in (_ANYWHERE, *(finding.hosts or (None,))):
+                for gpu in (_ANYWHERE, *(finding.gpus or (None,))):
+                    known = self._places.setdefault((finding.error_type, host, gpu), [])
+                    if len(known) < 2:
+                        known.append(finding.id)
+
+    def agree(self, finding: Finding) -> bool:
+        """Whether another says the same, of the same unit as far as is known."""
+        hosts = (*finding.hosts, None) if finding.hosts else (_ANYWHERE,)
+        gpus = (*finding.gpus, None) if finding.gpus else (_ANYWHERE,)
+        return any(
+            known != finding.id
+            for host in hosts
+            for gpu in gpus
+            for known in self._places.get((finding.error_type, host, gpu), ())
+        )
 
 
-def _doubt(
-    finding: Finding, findings: Sequence[Finding], progress: AttemptProgress, edges: Edges, proven: bool
-) -> str | None:
+class _Others:
+    """All findings, one of each kind, and what ended the job's own code."""
+
+    def __init__(self, findings: Sequence[Finding], edges: Edges) -> None:
+        self._edges = edges
+        self._kinds = list({kind_of(finding): finding for finding in reversed(findings)}.values())
+        ends = [finding for finding in findings if _own_end(finding)]
+        self._ends, self._by_source = Ends(ends), Ends(ends, by_source=True)
+
+    def explained(self, finding: Finding) -> list[Finding]:
+        """One of each kind that a finding may explain; never of its own."""
+        return [other for other in self._kinds if self._edges.scope(finding, other) is not None]
+
+    def own_end(self, finding: Finding) -> Finding | None:
+        """An exception that the finding does not explain."""
+        return self._ends.unexplained(finding, self._edges)
+
+    def followed_by(self, finding: Finding) -> Finding | None:
+        """An exception later in the same log that the finding does not explain."""
+        return self._by_source.unexplained_after(finding, self._edges)
+
+
+def _doubt(finding: Finding, others: _Others, progress: AttemptProgress, proven: bool) -> str | None:
     if finding.told.printed:
         if UNDATED in finding.captures:
             return None  # where a listing stands in a log is not when it happened
-        return _doubt_print(finding, findings, progress, edges, proven)
+        return _doubt_print(finding, others, progress, proven)
     if finding.sources <= {"kernel"}:
-        return _doubt_kernel_log(finding, findings, edges)
+        return _doubt_kernel_log(finding, others)
     return None
 
 
-def _doubt_print(
-    finding: Finding, findings: Sequence[Finding], progress: AttemptProgress, edges: Edges, proven: bool
-) -> str | None:
+def _doubt_print(finding: Finding, others: _Others, progress: AttemptProgress, proven: bool) -> str | None:
     """Doubts about what stands only in what the job itself wrote."""
     told = finding.told
     if finding.error_type in _WITH_PROGRESS or finding.role == "teardown":
         return None
-    followed = _followed_by(finding, findings, edges)
+    followed = others.followed_by(finding)
     if finding.family in _OF_OTHERS or (finding.family in _SAID_ONCE and followed is not None):
         if _outlived(finding, progress):
             return "the same log tells of steps after it: it is cited, or was survived"
@@ -87,7 +125,7 @@ def _doubt_print(
         return None
     if told.stamped and (away := _away(finding, progress)) is not None:
         return f"its stamp is {away / 3600:.0f} h away from the job's own"
-    explained = [other for other in findings if other is not finding and edges.scope(finding, other) is not None]
+    explained = others.explained(finding)
     if not told.stamped and not any(other.family in ("cuda", "hardware") for other in explained):
         return "a line of a kernel without its stamp in the job's own log, and nothing of the job agrees"
     if not told.pasted and not explained and not proven:
@@ -95,49 +133,31 @@ def _doubt_print(
     return None
 
 
-def _doubt_kernel_log(finding: Finding, findings: Sequence[Finding], edges: Edges) -> str | None:
+def _doubt_kernel_log(finding: Finding, others: _Others) -> str | None:
     """Doubts about what only a kernel's own log tells."""
     told = finding.told
     if not told.dated:
         if told.goes_on is not None and told.goes_on > _AWAY:
             return f"its kernel log goes on for {told.goes_on / 3600:.0f} h after it, and nothing of the job agrees"
-        own = next((other for other in findings if _own_end(other) and edges.scope(finding, other) is None), None)
+        own = others.own_end(finding)
         if own is not None:
             return f"nothing tells that it was during the job, which names a cause of its own: {own.error_type}"
-    if told.bystander and not _hurt(finding, findings, edges):
+    if told.bystander and not _hurt(finding, others):
         return "a program that is not known to be the job's was killed, and nothing of the job shows it"
     return None
 
 
-def _hurt(finding: Finding, findings: Sequence[Finding], edges: Edges) -> bool:
+def _hurt(finding: Finding, others: _Others) -> bool:
     """Whether something fell that a lack of memory on its node explains, beyond a process that was killed as well."""
     return any(
-        other is not finding
-        and other.role != "teardown"
-        and other.error_type not in _BY_SIGNAL
-        and not other.sources <= {"kernel"}
-        and edges.scope(finding, other) is not None
-        for other in findings
+        other.role != "teardown" and other.error_type not in _BY_SIGNAL and not other.sources <= {"kernel"}
+        for other in others.explained(finding)
     )
 
 
 def _own_end(finding: Finding) -> bool:
     """Whether the job's own code raised, as its log tells with a traceback."""
     return finding.traceback and finding.role == "cause" and not finding.sources <= {"kernel", "scheduler"}
-
-
-def _followed_by(finding: Finding, findings: Sequence[Finding], edges: Edges) -> Finding | None:
-    """An exception later in the same log that the finding does not explain."""
-    return next(
-        (
-            other
-            for other in findings
-            if _own_end(other)
-            and edges.scope(finding, other) is None
-            and any(other.spans[name][0] > finding.spans[name][1] for name in other.spans.keys() & finding.spans.keys())
-        ),
-        None,
-    )
 
 
 def _outlived(finding: Finding, progress: AttemptProgress) -> bool:

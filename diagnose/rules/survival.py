@@ -8,14 +8,15 @@ the job died of it was down when it mattered.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from diagnose.clock import UNLIMITED, Clock
 from diagnose.dataclass import replace
 from diagnose.lines.timeline import AttemptProgress, Mark
 from diagnose.models import ExcludedFinding, Finding, Line, Over
 from diagnose.rules.captures import UNDATED
-from diagnose.rules.edges import Edges, Kind, kind_of
+from diagnose.rules.edges import Edges
+from diagnose.rules.ends import Ends
 from diagnose.rules.graph import plausible, waited
 from diagnose.rules.hearsay import hearsay
 from diagnose.rules.precedence import SAME_TIME, Clocks, by_kernel
@@ -190,7 +191,7 @@ def _went_on(
 ) -> tuple[tuple[Finding, ...], tuple[ExcludedFinding, ...]]:
     """A process that went on to die of something else, which the finding does not explain, had survived it."""
     findings = list(findings)
-    ends = _Ends([f for f in findings if f.role == "cause" and (not f.survivable or f.traceback)])
+    ends = Ends([f for f in findings if f.role == "cause" and (not f.survivable or f.traceback)])
     kept: list[Finding] = []
     for finding in findings:
         later = None
@@ -201,38 +202,3 @@ def _went_on(
         else:
             kept.append(finding)
     return tuple(kept), tuple(excluded)
-
-
-class _Ends:
-    """What processes died of, by stream and kind."""
-
-    def __init__(self, fatal: Sequence[Finding]) -> None:
-        self._fatal = fatal
-        starts: dict[str, dict[Kind, list[tuple[int, int]]]] = {}
-        for place, finding in enumerate(fatal):
-            for stream, (start, _) in finding.streams.items():
-                starts.setdefault(stream, {}).setdefault(kind_of(finding), []).append((start, place))
-        self._starts: Mapping[str, Mapping[Kind, tuple[list[int], list[int]]]] = {
-            stream: {kind: _from_behind(pairs) for kind, pairs in kinds.items()} for stream, kinds in starts.items()
-        }
-
-    def unexplained_after(self, finding: Finding, edges: Edges) -> Finding | None:
-        """The first that stands after a finding in a stream of it, and that it does not explain."""
-        best: int | None = None
-        for stream, (_, end) in finding.streams.items():
-            for lines, firsts in self._starts.get(stream, {}).values():
-                after = bisect_right(lines, end)
-                if after == len(lines) or (best is not None and firsts[after] >= best):
-                    continue
-                if edges.scope(finding, self._fatal[firsts[after]]) is None:
-                    best = firsts[after]
-        return None if best is None else self._fatal[best]
-
-
-def _from_behind(pairs: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """Line numbers in order, and for each the first of the findings that begin there or later."""
-    pairs.sort()
-    firsts = [place for _, place in pairs]
-    for index in range(len(firsts) - 2, -1, -1):
-        firsts[index] = min(firsts[index], firsts[index + 1])
-    return [line for line, _ in pairs], firsts

@@ -358,9 +358,10 @@ class _Builder:
         """The rank that a fault of a machine struck, by what it explains: a device's error, a kill, a lost task."""
         if root.family not in ("hardware", "node", "host") or not root.sources & {"kernel", "scheduler"}:
             return None
+        same_kind = {finding.id for finding in judgement.same_kind}
         for finding in judgement.findings:
             ranks = _struck_ranks(finding, root)
-            explained = root.id in judgement.graph.explained.get(finding.id, ()) or finding in judgement.same_kind
+            explained = root.id in judgement.graph.explained.get(finding.id, ()) or finding.id in same_kind
             apart = root.gpus and finding.gpus and not root.gpus & finding.gpus
             if explained and len(ranks) == 1 and not apart:
                 rank, why = str(ranks[0]), f"{finding.error_type} followed there"
