@@ -14,6 +14,7 @@ from diagnose.dataclass import replace
 from diagnose.lines.groups import ProcessGroups
 from diagnose.lines.hosts import MAX_HOSTS, Hosts
 from diagnose.lines.jobhosts import OF_JOB, JobHosts
+from diagnose.lines.kernel import is_kernel_line
 from diagnose.lines.listings import Listings
 from diagnose.lines.unit_facts import MAX_RANK, OPENERS, FactReader
 from diagnose.lines.unit_store import GIVEN, GUESS, MAX_UNITS, STRONG, WEAK, UnitStore
@@ -23,6 +24,7 @@ from diagnose.models import Line, LogSource, SourceKind, Unit
 
 NameKind = Literal["host", "gpu", "rank", "nic"]
 MAX_NICS = 64
+_HEAD = 200  # characters
 MAX_COMMUNICATORS = 4096
 
 
@@ -76,10 +78,11 @@ class Inventory:
         if line.rank is not None or line.host is not None:
             key = (line.rank, line.local_rank, line.host, line.pid)
             if key not in self._seen:
-                if len(self._seen) < 4 * MAX_UNITS:
+                if self._is_the_jobs(line) and len(self._seen) < 4 * MAX_UNITS:
                     self._seen.add(key)
                 self._prefix(line)
         if facts:
+            self._is_the_jobs(line)
             self._reader.read(line)
 
     def add(self, units: Iterable[Unit]) -> None:
@@ -87,6 +90,13 @@ class Inventory:
         self._kind = "job"
         for unit in units:
             self.unit(unit, GIVEN)
+
+    def _is_the_jobs(self, line: Line) -> bool:
+        """Whether no kernel's line in a job's log, where any machine's may be cited: where that ran says nothing."""
+        if self._kind in OF_JOB and is_kernel_line(line.text[:_HEAD]):
+            self._kind = "kernel"
+            return False
+        return True
 
     def _prefix(self, line: Line) -> None:
         host = line.host or (line.source.host if line.source.kind == "job" else None)

@@ -56,6 +56,7 @@ class Telling:
     that only a kernel says; `stamped`: with the stamp of its log; `pasted`: more of a kernel's log stands around it, or
     the command that prints one. `dated`: its times can be compared with the job's, or the job's own words say the same.
     `goes_on`: for how many seconds its kernel log goes on after it. `bystander`: what was killed need not be the job's.
+    `foreign`: printed of a host that the job's own logs do not name, though they name others.
     """
 
     printed: bool = False
@@ -65,6 +66,12 @@ class Telling:
     dated: bool = True
     goes_on: float | None = None
     bystander: bool = False
+    foreign: bool = False
+
+    @property
+    def of_this_job(self) -> bool:
+        """Whether its time and place are known to be the job's."""
+        return self.dated and not self.foreign
 
 
 @dataclass(frozen=True, slots=True)

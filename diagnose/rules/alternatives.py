@@ -30,8 +30,8 @@ def alternatives(
 ) -> tuple[Alternative, ...]:
     """The rivals of a root: what was seen as early, or what a symptom may follow from, unless it is `settled`."""
     rivals = tuple(_as_early(root, rival) for rival in judgement.rivals[:_MOST])
-    if not rivals and not root.told.dated:
-        return (_at_another_time(root),)
+    if not rivals and not root.told.of_this_job:
+        return (_of_another(root),)
     if rivals or settled:
         return rivals
     if _from_outside(root):
@@ -45,12 +45,12 @@ def alternatives(
     return _beneath_symptom(root, rule)
 
 
-def _at_another_time(root: Finding) -> Alternative:
+def _of_another(root: Finding) -> Alternative:
     return Alternative(
         "unknown",
-        f"{_place(root)} may be of another time than the job: their times cannot be compared",
-        "it was found in a kernel log that was given with the job",
-        "the kernel log with dates (dmesg -T, journalctl -k -o short-iso) beside the times of the job",
+        f"{_place(root)} may tell of another {'host' if root.told.foreign else 'time'} than the job's",
+        "it stands in what was given with the job",
+        "the kernel log with dates (dmesg -T, journalctl -k -o short-iso) and the list of the job's nodes",
     )
 
 

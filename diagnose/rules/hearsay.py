@@ -20,6 +20,7 @@ from diagnose.rules.ends import Ends
 
 _STEPS = 5  # that make sure the work went on: the others of a job may print one or two more
 _LINES = 3
+_MANY_LINES = 25  # where steps bear no number
 _AWAY = 3600.0  # seconds: wrong clocks and long silences make less
 _DATED = 978_307_200.0  # 2001: stamps without a year, where no input names one, are read as of 2000
 # What a fault of a machine or a word of a scheduler would explain, and a log may cite.
@@ -177,9 +178,10 @@ def _steps_after(progress: AttemptProgress, source: str, line: int, *, before: b
     earlier = [mark for mark in marks if mark.number <= line]
     if before and not earlier:
         return False
-    since = earlier[-1] if earlier else marks[0]
-    steps = [mark.step for mark in (since, marks[-1]) if mark.step is not None]
-    return len(steps) == 2 and steps[1] - steps[0] >= _STEPS
+    since, latest = (earlier[-1] if earlier else marks[0]), marks[-1]
+    if since.step is None or latest.step is None:
+        return bool(earlier) and latest.number - line >= _MANY_LINES
+    return latest.step - since.step >= _STEPS
 
 
 def _away(finding: Finding, progress: AttemptProgress) -> float | None:

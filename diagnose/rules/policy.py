@@ -56,8 +56,7 @@ class Situation:
     `hosts` are the hosts at fault, `struck` all where this kind of error was seen, `job_hosts` how many the job is
     known to run on; `foreign` whether somebody else's process is to blame; `by_owner` whether the owner ended the job,
     `by_administrator` whether a person in charge did; `driver_asks` is the recovery that the driver of the GPU at
-    fault asks for (Xid 154), by host; `passed_on` whether the job's log cites what was said of a host that is none of
-    its own.
+    fault asks for (Xid 154), by host.
     """
 
     status: str
@@ -76,7 +75,6 @@ class Situation:
     by_owner: bool = False
     by_administrator: bool = False
     driver_asks: Mapping[str, str] = field(default_factory=dict)
-    passed_on: bool = False
     unit_repeats: int = 0
     workload_repeats: int = 0
 
@@ -146,7 +144,7 @@ class Situation:
         root = self.root
         if root is None or self.again_on_unit():
             return root is not None
-        if not root.told.dated or self.passed_on:
+        if not root.told.of_this_job:
             return False
         if root.sources & {"kernel", "scheduler"}:
             return True

@@ -42,8 +42,16 @@ def telling(groups: Sequence[Group], progress: AttemptProgress | None, inventory
         pasted=printed and any(_among_kernel_lines(draft) for draft in drafts),
         dated=not kernel or own or progress is None or any(_comparable(group, progress) for group in groups),
         goes_on=_goes_on(groups, progress) if kernel and progress is not None and not own else None,
+        foreign=printed and _foreign(groups, inventory),
         bystander=all(_of_bystander(group) for group in groups) and not own,
     )
+
+
+def _foreign(groups: Sequence[Group], inventory: Inventory) -> bool:
+    """Whether the lines are about hosts that the job's own logs do not name, though they name others."""
+    about = {inventory.canonical_host(host) for group in groups if (host := group.sighting.host) is not None}
+    ours = inventory.job_hosts
+    return bool(about) and bool(ours) and about.isdisjoint(ours)
 
 
 def _among_kernel_lines(draft: EvidenceDraft) -> bool:
