@@ -145,7 +145,7 @@ class Inventory:
         self._settle()
         if host is not None:
             return self._store.find("pid", self._hosts.canonical(host), pid)
-        found = [unit for unit in self._store if unit.pid == pid]
+        found = self._store.of_process(pid)
         return found[0] if len(found) == 1 else None
 
     def rank_of(self, host: str, local_rank: int) -> int | None:

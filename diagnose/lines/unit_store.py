@@ -29,6 +29,7 @@ class UnitStore:
         self._units: list[Unit | None] = []
         self._strength: list[dict[str, int]] = []
         self._index: dict[Key, int] = {}
+        self._by_pid: dict[int, list[Unit]] | None = None  # made when it is asked for, until something is learnt
 
     def __iter__(self) -> Iterator[Unit]:
         return (unit for unit in self._units if unit is not None)
@@ -57,6 +58,15 @@ class UnitStore:
         """The unit that a key names: kind is `rank`, `pci`, `uuid`, `serial`, `gpu`, `local` or `pid`."""
         place = self._index.get((kind, host, value))
         return self._units[place] if place is not None else None
+
+    def of_process(self, pid: int) -> list[Unit]:
+        """All units with a process of that number, on whatever host."""
+        if self._by_pid is None:
+            self._by_pid = {}
+            for unit in self:
+                if unit.pid is not None:
+                    self._by_pid.setdefault(unit.pid, []).append(unit)
+        return self._by_pid.get(pid, [])
 
     def strength(self, rank: int, field: str) -> int | None:
         """How sure a field of a rank's unit is."""
@@ -100,6 +110,7 @@ class UnitStore:
     def _update(self, place: int, fact: Unit, strength: int) -> None:
         unit, sure = self._units[place], self._strength[place]
         assert unit is not None
+        self._by_pid = None
         changed: dict[str, str | int] = {}
         for name in _FIELDS:
             value = getattr(fact, name)
