@@ -63,3 +63,26 @@ def test_who_is_to_ask_slurm_is_told_the_number(name: str, text: str, asked: str
     assert report.status == "inconclusive"
     assert report.recovery.hint
     assert asked in report.recovery.hint if asked else "sacct" not in report.recovery.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "row", "aside"),
+    [
+        pytest.param("eval-7004.out", "[INFO] host n4 job 7004\n", "7001", True, id="named and mentioned"),
+        pytest.param("train.log", "srun: job 7004 queued\n", "7001", True, id="what srun says"),
+        pytest.param("train.log", "[INFO] job 7004 on n4\n", "7001", True, id="a number as long"),
+        pytest.param("train.log", "[INFO] job 12 of 30\n", "7001", False, id="a count"),
+        pytest.param("train.log", "it 1 | 0.5\n", "7001", False, id="nothing tells"),
+        pytest.param("train.log", "SLURM_JOB_ID=7010\n", "7004_6", False, id="a task of an array has two numbers"),
+        pytest.param("slurm-7004_5.out", "it 1 | 0.5\n", "7004_6", False, id="another task of the same array"),
+        pytest.param("slurm-7004.out", "it 1 | 0.5\n", "7004", False, id="its own"),
+    ],
+)
+def test_the_only_job_of_a_listing_may_be_another(
+    name: str, text: str, row: str, *, aside: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text + "ValueError: no\n")
+    (tmp_path / "sacct.txt").write_text(HEAD + f"{row}|gpt|NODE_FAIL|1:0|2026-03-02T08:00:01|2026-03-02T10:00:04|n7\n")
+    report = diagnose([str(tmp_path / name)], scheduler_records=[str(tmp_path / "sacct.txt")])
+    assert (report.error_type != "NodeFailure") == aside
+    assert any("set aside as other jobs'" in note for note in report.explanation.notes) == aside

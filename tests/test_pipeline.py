@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,8 +21,6 @@ from diagnose.sources import collect
 from tests.incidents import Incident, incidents, run
 
 ALL = incidents()
-FAILED = [incident for incident in incidents("incidents") if incident.expected.get("error_type")]
-MANY = [incident for incident in FAILED if os.path.isdir(os.path.join(incident.folder, incident.expected["inputs"][0]))]
 
 
 def told(report: Report) -> tuple[object, ...]:
@@ -50,52 +47,6 @@ def test_compression_hides_nothing(incident: Incident, limits: Limits, rule_set:
     whole = run(incident.folder, incident.expected["inputs"], rule_set, Settings(compress=False))
     assert facts(packed.explanation.findings) == facts(whole.explanation.findings)
     assert told(packed) == told(whole)
-
-
-def _routine(lines: int) -> str:
-    return "".join(
-        f" [2026-05-04 03:{number // 60 % 60:02d}:{number % 60:02d}] iteration {number:8d}/  900000 | consumed samples: "
-        f"{number * 512:12d} | elapsed time per iteration (ms): 912.4 | learning rate: 1.2E-04 | global batch size:   512 | "
-        "lm loss: 2.31E+00 | loss scale: 1.0 | grad norm: 0.412 | number of skipped iterations:   0 | "
-        "number of nan iterations:   0 |\n"
-        for number in range(lines)
-    )
-
-
-SINGLE = [i for i in FAILED if len(i.expected["inputs"]) == 1 and os.path.isfile(os.path.join(i.folder, i.expected["inputs"][0]))
-          and i.expected["inputs"][0].endswith((".log", ".out", ".txt"))]  # fmt: skip
-
-
-@pytest.mark.parametrize("incident", SINGLE[:12], ids=lambda incident: incident.name)
-def test_found_at_the_end_of_a_long_log(incident: Incident, rule_set: RuleSet, tmp_path: Path) -> None:
-    """Routine lines before an incident change neither its findings' types nor where they are."""
-    name = incident.expected["inputs"][0]
-    with open(os.path.join(incident.folder, name), encoding="utf-8", errors="surrogateescape", newline="") as file:
-        text = file.read()
-    before = _routine(3000)
-    (tmp_path / name).write_text(before + text, encoding="utf-8", errors="surrogateescape", newline="")
-    alone = run(incident.folder, [name], rule_set)
-    long = run(str(tmp_path), [name], rule_set)
-    assert {f.error_type for f in long.explanation.findings} >= {
-        f.error_type for f in alone.explanation.findings if not f.survivable
-    }
-    assert long.error_type in {alone.error_type, None, *incident.expected.get("accept", [])}
-
-
-@pytest.mark.parametrize("incident", MANY, ids=lambda incident: incident.name)
-def test_order_of_inputs_does_not_matter(incident: Incident, rule_set: RuleSet) -> None:
-    folder = incident.expected["inputs"][0]
-    rest = incident.expected["inputs"][1:]
-    files = sorted(
-        os.path.relpath(os.path.join(where, name), incident.folder)
-        for where, _, names in os.walk(os.path.join(incident.folder, folder))
-        for name in names
-    )
-    random.Random(7).shuffle(files)
-    assert (
-        told(run(incident.folder, [*files, *rest], rule_set))[:3]
-        == told(run(incident.folder, [folder, *rest], rule_set))[:3]
-    )
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path, rule_set: RuleSet) -> None:

@@ -110,7 +110,7 @@ def evidence(report: Report) -> list[tuple[str, int | None]]:
         pytest.param(PLAIN, "KeyError", "likely", id="one log"),
         pytest.param(ONE_RANK, "CUDAError", "likely", id="those who wait are no witnesses"),
         pytest.param(FAULTY_GPU, "ECCError", "confirmed", id="the kernel and the dying rank"),
-        pytest.param({"gx-02.dmesg": XID}, "ECCError", "likely", id="the kernel alone"),
+        pytest.param({"gx-02.dmesg": XID}, "ECCError", "possible", id="the kernel alone: nothing ties it to a job"),
         pytest.param(RETRIED, "KeyError", "confirmed", id="the same line in two attempts"),
         pytest.param(OTHER_LINE, "KeyError", "likely", id="another line in the attempt before"),
         pytest.param(TIED, "KeyError", "possible", id="a rival"),

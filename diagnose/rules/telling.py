@@ -34,13 +34,15 @@ def telling(groups: Sequence[Group], progress: AttemptProgress | None, inventory
     drafts = [draft for group in groups for draft in group.evidence]
     texts = [draft.line.text for draft in drafts]
     kernel = all(group.sighting.line.source.kind == "kernel" for group in groups)
-    own = any(inventory.for_pid(None, pid) is not None for group in groups for pid in group.pids)
+    own = progress is not None and any(
+        inventory.for_pid(None, pid) is not None for group in groups for pid in group.pids
+    )
     return Telling(
         printed=printed and not any(group.traceback for group in groups),
         kernel=any(word in text for text in texts for word in _KERNEL_WORDS),
         stamped=any(is_kernel_line(text) for text in texts),
         pasted=printed and any(_among_kernel_lines(draft) for draft in drafts),
-        dated=not kernel or own or progress is None or any(_comparable(group, progress) for group in groups),
+        dated=not kernel or own or (progress is not None and any(_comparable(group, progress) for group in groups)),
         goes_on=_goes_on(groups, progress) if kernel and progress is not None and not own else None,
         foreign=printed and _foreign(groups, inventory),
         bystander=all(_of_bystander(group) for group in groups) and not own,

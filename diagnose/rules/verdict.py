@@ -342,17 +342,20 @@ class _Builder:
     def _heard(self, judgement: Judgement, root: Finding) -> int | None:
         """Of how many ranks it is known how they fared; None where one log holds the words of several.
 
-        Of a rank that has logs of its own nothing is known until it tells of an end, or was heard of after the failure.
+        Of a rank that has logs of its own nothing is known until it tells of an end, or was heard of after the failure
+        as far as times tell.
         """
         progress = judgement.progress
         if not progress.apart or not progress.wrote:
             return None
         ended = {rank for finding in judgement.findings for rank in finding.ranks}
         times = {rank: seen.mark.time for rank, seen in self._timeline.ranks.items()}
-        return sum(
-            rank in ended or (root.first is not None and (times.get(rank) or 0.0) >= root.first)
+        after = {
+            rank
             for rank in progress.wrote
-        )
+            if (time := times.get(rank)) is None or (root.first is not None and time >= root.first)
+        }
+        return len(progress.wrote & (ended | after))
 
     def _struck(self, judgement: Judgement, root: Finding) -> Culprit | None:
         """The rank that a fault of a machine struck, by what it explains: a device's error, a kill, a lost task."""
