@@ -17,12 +17,12 @@ from diagnose.models import Finding
 from diagnose.rules.captures import UNDATED
 from diagnose.rules.edges import Edges, kind_of
 from diagnose.rules.ends import Ends
+from diagnose.rules.precedence import DATED
 
 _STEPS = 5  # that make sure the work went on: the others of a job may print one or two more
 _LINES = 3
 _MANY_LINES = 25  # where steps bear no number
 _AWAY = 3600.0  # seconds: wrong clocks and long silences make less
-_DATED = 978_307_200.0  # 2001: stamps without a year, where no input names one, are read as of 2000
 # What a fault of a machine or a word of a scheduler would explain, and a log may cite.
 _OF_OTHERS = frozenset({"hardware", "cuda", "network", "node", "host"})
 _SAID_ONCE = frozenset({"scheduler"})  # notices come before the end, and the work goes on for as long as it may
@@ -188,7 +188,7 @@ def _away(finding: Finding, progress: AttemptProgress) -> float | None:
     """Seconds between a stamp and the job's own time, where they are too many; None where nothing tells."""
     if finding.first is None or finding.last is None or progress.started is None or progress.ended is None:
         return None
-    if (finding.first < _DATED) != (progress.started < _DATED):
+    if (finding.first < DATED) != (progress.started < DATED):
         return None
     away = max(progress.started - finding.last, finding.first - progress.ended)
     return away if away > _AWAY else None

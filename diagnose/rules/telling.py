@@ -14,6 +14,7 @@ from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Telling
 from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import Group
+from diagnose.rules.precedence import DATED
 from diagnose.rules.sighting import EvidenceDraft
 
 _TEXT = 2000
@@ -25,7 +26,6 @@ _KERNEL_WORDS = (
 _PRINTS_KERNEL_LOG = Lazy(
     r"\bdmesg(?: -|\s*\||\s*$)|\bjournalctl -|/var/log/|kern\.log|^\W{1,8}.{0,40}[Kk]ernel (?:log|messages)"
 )
-_DATED = 978_307_200.0  # 2001: stamps without a year, where no input names one, are read as of 2000
 
 
 def telling(groups: Sequence[Group], progress: AttemptProgress | None, inventory: Inventory) -> Telling:
@@ -70,7 +70,7 @@ def _comparable(group: Group, progress: AttemptProgress) -> bool:
     """Whether a kernel's line and the job bear times of one calendar."""
     if group.first is None or progress.started is None:
         return False
-    return (group.first < _DATED) == (progress.started < _DATED)
+    return (group.first < DATED) == (progress.started < DATED)
 
 
 def _goes_on(groups: Sequence[Group], progress: AttemptProgress) -> float | None:
