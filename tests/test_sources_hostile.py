@@ -8,9 +8,11 @@ import gzip
 import io
 import lzma
 import os
+import struct
 import tarfile
 import zipfile
 
+import pytest
 from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -172,3 +174,13 @@ def test_deep_nesting_is_an_error(tmp_path):
         except UsageError:
             continue
         raise AssertionError(text[:20])
+
+
+def test_a_zip_member_without_a_name_is_told(tmp_path):
+    local = b"PK\x03\x04" + struct.pack("<5H3I2H", 20, *[0] * 9)
+    central = b"PK\x01\x02" + struct.pack("<6H3I5H2I", 20, 20, *[0] * 14)
+    end = b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 1, 1, len(central), len(local), 0)
+    path = tmp_path / "logs.zip"
+    path.write_bytes(local + central + end)
+    with pytest.raises(SourceError, match="without a name"):
+        collect([str(path)], limits=LIMITS)

@@ -43,7 +43,8 @@ class AttemptProgress:
     """The progress of one attempt.
 
     `last` holds the latest sign of progress by stream, `by_rank` by rank,
-    and `recent` the latest few by source: two steps after an error are more than an echo. `began_undated` says that
+    and `recent` the latest few by source: two steps after an error are more than an echo; `began` is the number of the
+    first line by source that told of progress. `began_undated` says that
     steps were made before the first line with a time, so that the start lies before `started`. `kernel_ends` tells how
     far each kernel log of the job reaches: the last time and the last seconds since boot. `wrote` are the ranks that
     wrote in it, `apart` whether no source holds the words of several.
@@ -69,6 +70,7 @@ class AttemptProgress:
     blocking: tuple[str, int] | None = None
     step_times: dict[str, tuple[int, float]] = field(default_factory=dict)
     recent: dict[str, deque[Mark]] = field(default_factory=dict)
+    began: dict[str, int] = field(default_factory=dict)
     # The step that each writer stated last.
     shown: dict[tuple[str, int | None], int] = field(default_factory=dict)
     kernel_ends: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
@@ -100,6 +102,7 @@ class AttemptProgress:
         self.checkpoint_loaded = other.checkpoint_loaded or self.checkpoint_loaded
         self.step_times.update(other.step_times)
         self.recent.update(other.recent)
+        self.began.update(other.began)
 
 
 @dataclass(slots=True)
@@ -208,6 +211,7 @@ class Timeline:
         if painted_again:
             return
         progress.last_step_mark = mark
+        progress.began.setdefault(line.source.name, line.number)
         progress.recent.setdefault(line.source.name, deque(maxlen=_RECENT)).append(mark)
         if line.stream in progress.last or len(progress.last) < _STREAMS:
             progress.last[line.stream] = mark

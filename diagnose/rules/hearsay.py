@@ -176,7 +176,7 @@ def _steps_after(progress: AttemptProgress, source: str, line: int, *, before: b
     if not marks or marks[-1].number - line < _LINES:
         return False
     earlier = [mark for mark in marks if mark.number <= line]
-    if before and not earlier:
+    if before and progress.began.get(source, line) >= line:
         return False
     since, latest = (earlier[-1] if earlier else marks[0]), marks[-1]
     if since.step is None or latest.step is None:

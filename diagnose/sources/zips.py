@@ -48,6 +48,9 @@ def zip_members(origin: Origin, name: str, limits: Limits, budget: Budget) -> It
     for count, info in enumerate(infos):
         if count >= limits.archive_members:
             raise LimitExceeded(f"{name}: more than {limits.archive_members} members; the rest was not read")
+        if not info.filename:
+            yield Member("(no name)", origin, "a member without a name")
+            continue
         if info.is_dir():
             continue
         mode = info.external_attr >> 16
