@@ -118,7 +118,10 @@ class _Run:
         self._groups = Aggregator(settings.limits, families)
         self.matcher = Matcher(rules, self._groups, settings.limits)
         self._filters = Filters(rules.filters if settings.compress else ())
-        self.interests: EveryReader = Interests(self.matcher.keywords) if settings.compress else EveryReader()
+        self.interests = EveryReader()
+        if settings.compress:
+            self.interests = interests = Interests(self.matcher.keywords)
+            self.matcher.share(interests.automaton)
         self._guard = Guard((*self.matcher.keywords, *guard_keywords()))
         self._listeners = Listeners(spoken_literals(), STEP_LITERALS)
         self.progress = ProgressReader(rules.filters)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose import pipeline
 from diagnose.lines import assembler, attempts, interests, jobs, progress, unit_facts, whereabouts
 from diagnose.lines.interests import ALL, EveryReader, Interests
 from diagnose.models import Report, RuleSet
@@ -25,7 +24,7 @@ def test_who_is_not_asked_would_have_done_nothing(
     incident: Incident, rule_set: RuleSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = run(incident.folder, incident.expected["inputs"], rule_set)
-    monkeypatch.setattr(pipeline, "Interests", lambda _keywords: EveryReader())
+    monkeypatch.setattr(Interests, "of", EveryReader.of)
     every = run(incident.folder, incident.expected["inputs"], rule_set)
     assert _told(asked) == _told(every)
 

@@ -53,15 +53,16 @@ class EveryReader:
 
 
 class Interests(EveryReader):
-    """Finds whom a text may concern; `keywords` are those of the rules."""
+    """Finds whom a text may concern; `keywords` are those of the rules, and the first patterns of the `automaton`."""
 
     def __init__(self, keywords: Iterable[str]) -> None:
         bits: dict[str, int] = {}
-        for bit, literals in (*_of_lines(), (RULES, keywords)):
+        for bit, literals in ((RULES, keywords), *_of_lines()):
             for literal in filter(None, literals):
                 bits[literal] = bits.get(literal, 0) | bit
         self._bits = tuple(bits.values())
-        self._search = AhoCorasick(bits).find_matches_as_indexes
+        self.automaton = AhoCorasick(bits)
+        self._search = self.automaton.find_matches_as_indexes
 
     def of(self, text: str) -> int:
         """The readers to ask about a line of this text."""

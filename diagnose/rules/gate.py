@@ -52,19 +52,28 @@ class Gate:
             for name, signature in rule.signatures.items():
                 index = len(self._signatures)
                 self._signatures.append(CompiledSignature(rule, name, signature.keywords, signature.pattern))
-                for keyword in signature.keywords:
+                for keyword in filter(None, signature.keywords):
                     by_keyword.setdefault(keyword, []).append(index)
         self.keywords: tuple[str, ...] = tuple(by_keyword)
         self._owners: Sequence[tuple[int, ...]] = [tuple(indexes) for indexes in by_keyword.values()]
-        self._automaton = ahocorasick_rs.AhoCorasick(list(self.keywords)) if self.keywords else None
+        self._automaton: ahocorasick_rs.AhoCorasick | None = None
+
+    def share(self, automaton: ahocorasick_rs.AhoCorasick) -> None:
+        """Search with an automaton that others use too, of which `keywords` are the first patterns, in their order."""
+        self._automaton = automaton
 
     def candidates(self, text: str, kind: SourceKind) -> list[CompiledSignature]:
         """The signatures with a keyword in `text` whose rule reads sources of this kind, in rule order."""
         if self._automaton is None:
-            return []
-        matches = self._automaton.find_matches_as_indexes(text, overlapping=True)
+            if not self.keywords:
+                return []
+            self._automaton = ahocorasick_rs.AhoCorasick(self.keywords)
+        own = len(self._owners)
+        matches = [
+            match[0] for match in self._automaton.find_matches_as_indexes(text, overlapping=True) if match[0] < own
+        ]
         if not matches:
             return []
-        indexes = {index for match in matches for index in self._owners[match[0]]}
+        indexes = {index for match in matches for index in self._owners[match]}
         found = (self._signatures[index] for index in sorted(indexes))
         return [signature for signature in found if kind in signature.rule.sources]

@@ -24,6 +24,7 @@ from diagnose.settings import Limits
 
 if TYPE_CHECKING:
     import regex
+    from ahocorasick_rs import AhoCorasick
 
 _MATCHES_PER_RECORD = 32
 _SIGNATURES_PER_RECORD = 64  # that match it; two or three do, of the shipped rules
@@ -98,6 +99,10 @@ class Matcher:
     def keywords(self) -> tuple[str, ...]:
         """All literals of the rules, for the guard."""
         return self._gate.keywords
+
+    def share(self, automaton: AhoCorasick) -> None:
+        """Look for keywords with an automaton that others use too, of which `keywords` are the first patterns."""
+        self._gate.share(automaton)
 
     def source(self, source: LogSource) -> SourceMatcher:
         """The matcher of one source's records."""
