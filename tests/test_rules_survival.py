@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from diagnose.lines.timeline import AttemptProgress
+from diagnose.lines.timeline import AttemptProgress, Mark
 from diagnose.models import Over
 from diagnose.rules.edges import Edges
 from diagnose.rules.precedence import Clocks
@@ -49,6 +49,19 @@ def test_the_last_completion_counts_and_failed_exits_are_kept_apart():
     assert completion(progress) is late
     assert failed_exits(progress) == [(137, late), (1, early)]
     assert completion(AttemptProgress()) is None
+
+
+def test_a_scheduler_that_says_completed_proves_it_unless_a_task_was_seen_to_fail():
+    recorded = line("sacct.txt", 2)
+    assert judged(hiccup(survivable=False), recorded=recorded)[0] == []
+    failed = finding("task", "ChildFailed", at=101.0, line=60, source="job.log", role="symptom")
+    assert "hiccup" in judged(hiccup(survivable=False), failed, recorded=recorded)[0]
+    assert judged(hiccup(), recorded=recorded, exits=[(1, line(number=60, time=101.0))])[0] == ["hiccup"]
+
+
+def test_what_is_dated_after_the_recorded_end_is_not_proven_harmless():
+    recorded = line("sacct.txt", 2, time=1_700_000_000.0)
+    assert judged(hiccup(at=1_700_000_500.0), recorded=recorded)[0] == ["hiccup"]
 
 
 # Progress.
@@ -215,3 +228,74 @@ def test_an_outage_outlives_its_end_in_the_account_of_what_was_set_aside():
     assert len(excluded) == 8
     assert sum(one.finding.count for one in excluded) == 30
     assert excluded[-1].finding.last == 3000.0
+
+
+# A fault of a device that the job outlived for long.
+
+
+def fault(**how):
+    how = {"at": 1e9, "source": "n1.dmesg", "sources": {"kernel"}, "hosts": {"n1"}, "gpus": {"0000:1b:00"}} | how
+    return finding("fault", "ECCError", family="hardware", **how)
+
+
+def own_error(**how):
+    how = {"at": 1e9 + 1001.0, "line": 900, "source": "job.log", "traceback": True} | how
+    return finding("own", "KeyError", family="script", **how)
+
+
+def stepping(until=1000.0, every=1.0, source="job.log"):
+    marks = [Mark(source, source, 800 + n, 1e9 + until - every * (7 - n), n) for n in range(8)]
+    return {source: deque(marks, maxlen=8)}
+
+
+def test_a_fault_after_which_all_went_on_for_long_is_no_cause_of_an_exception():
+    kept, why = judged(fault(), own_error(), recent=stepping())
+    assert kept == ["own"]
+    assert why == {"fault": "the job made progress for 17 minutes after it, until KeyError"}
+
+
+def test_an_exception_without_a_time_is_as_late_as_the_step_before_it():
+    assert judged(fault(), own_error(at=None), recent=stepping())[0] == ["own"]
+    assert "fault" in judged(fault(), own_error(at=None, line=700), recent=stepping())[0]
+
+
+@pytest.mark.parametrize(
+    "recent",
+    [
+        pytest.param({}, id="no steps"),
+        pytest.param(stepping(60.0), id="for a short while"),
+        pytest.param(stepping(130.0, every=100.0), id="two steps"),
+        pytest.param({**stepping(), **stepping(-1.0, source="other.log")}, id="not all of them"),
+    ],
+)
+def test_a_fault_after_which_not_all_went_on_for_long_stays(recent):
+    assert "fault" in judged(fault(), own_error(), recent=recent)[0]
+
+
+def test_a_fault_stays_where_nothing_else_ended_the_job():
+    assert judged(fault(), recent=stepping())[0] == ["fault"]
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        pytest.param(
+            finding("sign", "CUDAError", family="cuda", at=1e9 + 1000.5, hosts={"n1"}, source="r2.log"), id="its error"
+        ),
+        pytest.param(
+            finding("sign", "NVLinkError", family="hardware", at=1e9 + 900, hosts={"n1"}, sources={"kernel"}),
+            id="another fault of its host",
+        ),
+        pytest.param(
+            finding("sign", "NCCLTimeoutError", family="comm", role="symptom", at=1e9 + 1000.5, source="r2.log"),
+            id="a time-out before the exception",
+        ),
+    ],
+)
+def test_a_later_sign_of_a_fault_keeps_it(sign):
+    assert "fault" in judged(fault(), own_error(), sign, recent=stepping())[0]
+
+
+def test_what_peers_say_after_the_exception_is_no_sign_of_the_fault():
+    echo = finding("echo", "NCCLTimeoutError", family="comm", role="symptom", at=1e9 + 1600.0, source="r2.log")
+    assert judged(fault(), own_error(), echo, recent=stepping())[0] == ["own", "echo"]

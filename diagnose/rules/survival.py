@@ -19,12 +19,17 @@ from diagnose.rules.edges import Edges
 from diagnose.rules.ends import Ends
 from diagnose.rules.graph import plausible, waited
 from diagnose.rules.hearsay import hearsay
-from diagnose.rules.precedence import SAME_TIME, Clocks, by_kernel
+from diagnose.rules.precedence import DATED, SAME_TIME, Clocks, by_kernel
 
 _COMPLETED = "the job completed after it"
+_RECORDED = "the scheduler's record says that the job completed with exit code 0"
 UNWEIGHED = "it was over again; the time limit left no time to weigh whether anything failed of it"
 _AFTERWARDS = 30.0  # seconds: what an outage broke is noticed within retries and log buffers after its end
 _FLAPS_SHOWN = 8  # per unit
+_LONG_OUTLIVED, _STEPS_OUTLIVED = 120.0, 5  # seconds and steps: as much after a fault is no buffered output
+_OF_DEVICES = frozenset({"hardware", "cuda", "host", "node"})
+# What a launcher or the scheduler's own words say of a task's end: a batch script may have swallowed the exit code.
+_TASK_FAILED = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed"})
 # Problems that go on hurting while steps are still made: progress after them proves nothing.
 _WITH_PROGRESS = frozenset({"GPUThermalThrottle", "TrainingAnomaly"})
 
@@ -38,12 +43,19 @@ def set_aside(
     heard = [ExcludedFinding(finding, unbelieved[finding.id]) for finding in findings if finding.id in unbelieved]
     findings = [agreed.get(finding.id, finding) for finding in findings if finding.id not in unbelieved]
     steps = _Steps(progress, clocks)
+    if _completed_by_record(findings, progress):
+        later = [finding for finding in findings if _after_record(finding, progress)]
+        aside = [ExcludedFinding(finding, _RECORDED) for finding in findings if finding not in later]
+        return tuple(later), (*heard, *_folded(aside))
     whys = {finding.id: _why(finding, progress, steps, end, clocks) for finding in findings}
     # What a job died of: its own words, which it did not outlive. A kernel's are no news of the job.
     failures = [f for f in findings if f.over is None and not whys[f.id] and not f.sources <= {"kernel"}]
     for finding in findings:
         if finding.over is not None and not whys[finding.id]:
             whys[finding.id] = _over_in_time(finding, finding.over, failures, steps, edges, clocks, limit)
+    counting = [finding for finding in findings if not whys[finding.id]]
+    outlived = {f.id: _outlived(f, counting, steps, edges, clocks) for f in counting if _is_fault(f) and not limit.over}
+    whys.update({name: why for name, why in outlived.items() if why})
     kept = [finding for finding in findings if not whys[finding.id]]
     excluded = _folded(ExcludedFinding(finding, why) for finding in findings if (why := whys[finding.id]))
     if any(f.role == "symptom" for f in kept) and not any(f.role == "cause" for f in kept):
@@ -82,6 +94,19 @@ def completion(progress: AttemptProgress) -> Line | None:
     return max(lines, key=lambda line: (line.time or 0.0, line.number)) if lines else None
 
 
+def _completed_by_record(findings: Iterable[Finding], progress: AttemptProgress) -> bool:
+    """Whether the scheduler's record proves that the job was well: nothing read says that a task failed."""
+    if progress.recorded is None or failed_exits(progress):
+        return False
+    return not any(f.error_type in _TASK_FAILED or f.family == "scheduler" for f in findings)
+
+
+def _after_record(finding: Finding, progress: AttemptProgress) -> bool:
+    """Whether a finding is known to be later than the end that the scheduler's record states."""
+    end = progress.recorded.time if progress.recorded is not None else None
+    return end is not None and finding.first is not None and finding.first >= DATED and finding.first > end + 60.0
+
+
 def failed_exits(progress: AttemptProgress) -> list[tuple[int, Line]]:
     """Exit codes other than 0, in the order seen."""
     return [(code, line) for code, line in progress.exits if code != 0]
@@ -97,6 +122,24 @@ class _Steps:
         self._last_but_one = {source: marks[-2] for source, marks in progress.recent.items() if len(marks) >= 2}
         timed = [(mark.time, mark) for mark in self._last_but_one.values() if mark.time is not None]
         self._latest_first = sorted(timed, key=lambda item: -item[0])
+        self._recent = [marks for marks in progress.recent.values() if marks]
+        self._by_rank = list(progress.by_rank.values())
+
+    def all_long_after(self, time: float) -> float | None:
+        """The seconds for which all that make steps went on making them after a time; None unless that was long."""
+        lasts = [mark.time for mark in (*(marks[-1] for marks in self._recent), *self._by_rank)]
+        known = [last for last in lasts if last is not None]
+        if not known or len(known) < len(lasts) or min(known) <= time + _LONG_OUTLIVED:
+            return None
+        return min(known) - time if all(_several_after(marks, time) for marks in self._recent) else None
+
+    def fell(self, finding: Finding, clocks: Clocks) -> float | None:
+        """When a process failed: the finding's time, or that of the last step before it in its source."""
+        if (time := clocks.first(finding)) is not None:
+            return time
+        lasts = [marks[-1] for marks in self._recent if marks[-1].source in finding.spans]
+        times = [mark.time for mark in lasts if mark.number < finding.spans[mark.source][0] and mark.time is not None]
+        return min(times, default=None) if len(times) == len(finding.spans) else None
 
     def two_after(self, finding: Finding) -> bool:
         """Whether any source made two steps after a finding."""
@@ -126,6 +169,64 @@ def _why(finding: Finding, progress: AttemptProgress, steps: _Steps, end: Line |
     if steps.two_after(finding):
         return "the job made progress after it"
     return None
+
+
+def _several_after(marks: Sequence[Mark], time: float) -> bool:
+    """Whether the latest marks of a source are several steps after a time; many ranks may write the same step."""
+    after = [mark for mark in marks if mark.time is not None and mark.time > time + 1.0]
+    if len({mark.number if mark.step is None else mark.step for mark in after}) >= _STEPS_OUTLIVED:
+        return True
+    first = marks[0].time
+    return len(marks) > _STEPS_OUTLIVED and first is not None and first > time + _LONG_OUTLIVED
+
+
+def _is_fault(finding: Finding) -> bool:
+    """Whether it is a dated fault of a device that a kernel alone tells."""
+    return (
+        by_kernel(finding)
+        and finding.role == "cause"
+        and finding.family in ("hardware", "cuda")
+        and finding.last is not None
+        and finding.last >= DATED
+        and finding.error_type not in _WITH_PROGRESS
+    )
+
+
+def _outlived(finding: Finding, others: Sequence[Finding], steps: _Steps, edges: Edges, clocks: Clocks) -> str | None:
+    """Why a fault was no cause: all ranks went on for long, then died of their own exception, and nothing tells of it.
+
+    A hang that follows a fault shows no steps in between, and an error of the device itself is a later sign of it.
+    """
+    last = clocks.last(finding)
+    went_on = steps.all_long_after(last) if last is not None else None
+    if last is None or went_on is None:
+        return None
+    own = [f for f in others if f.role == "cause" and f.traceback and not by_kernel(f)]
+    own = [f for f in own if f.family not in _OF_DEVICES and edges.scope(finding, f) is None]
+    dated = [(time, f) for f in own if (time := steps.fell(f, clocks)) is not None and time > last + _LONG_OUTLIVED]
+    if not dated:
+        return None
+    failure = min(dated, key=lambda item: item[0])[1]
+    if any(_sign_of(finding, f, failure, edges, clocks) for f in others if f is not finding and f is not failure):
+        return None
+    return f"the job made progress for {went_on / 60:.0f} minutes after it, until {failure.error_type}"
+
+
+def _sign_of(fault: Finding, other: Finding, failure: Finding, edges: Edges, clocks: Clocks) -> bool:
+    """Whether another finding may be a later sign of a fault, and no echo of the failure."""
+    if other.role == "teardown" or clocks.before(other, fault):
+        return False
+    if by_kernel(other) and other.family in _OF_DEVICES:
+        apart = fault.gpus and other.gpus and not fault.gpus & other.gpus
+        elsewhere = fault.hosts and other.hosts and not fault.hosts & other.hosts
+        gap = clocks.gap(fault, other)
+        if apart or elsewhere or (gap is not None and abs(gap) <= SAME_TIME):
+            return False  # of another device, or of the same moment
+        return edges.scope(failure, other) is None
+    scope = edges.scope(fault, other)
+    if scope is None or not plausible(fault, other, scope, clocks):
+        return False
+    return other.family in _OF_DEVICES or clocks.before(failure, other) is not True
 
 
 def _over_in_time(
