@@ -7,9 +7,9 @@ import pytest
 from diagnose.lines.frames import culprit_file
 from diagnose.lines.tracebacks import parse_traceback
 from diagnose.models import Line, LogSource, RaisedException, Record
-from diagnose.rules.intrinsic import deciding_chain, deciding_exception, error_type_of
+from diagnose.rules.intrinsic import blames_nobody, deciding_chain, deciding_exception, error_type_of
 
-KNOWN = {"OSError": None, "KeyError": None, "ConnectionError": None, "RuntimeError": None}
+KNOWN = {"OSError": None, "StorageIOError": None, "KeyError": None, "ConnectionError": None, "RuntimeError": None}
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,16 @@ KNOWN = {"OSError": None, "KeyError": None, "ConnectionError": None, "RuntimeErr
         ("socket.error", "[Errno 111] Connection refused", "ConnectionError"),
         ("OSError", "[Errno 110] Connection timed out", "ConnectionError"),
         ("OSError", "[Errno 104] Connection reset by peer", "PeerClosed"),
+        ("TimeoutError", "[Errno 110] Connection timed out", "ConnectionError"),
         # A file that a server does not give is no connection of the program's own.
-        ("OSError", "[Errno 110] Connection timed out: '/scratch/a.idx'", "OSError"),
+        ("OSError", "[Errno 110] Connection timed out: '/scratch/a.idx'", "StorageIOError"),
+        ("TimeoutError", "[Errno 110] Connection timed out: '/scratch/a.idx'", "StorageIOError"),
+        ("ConnectionResetError", "[Errno 104] Connection reset by peer: '/scratch/a.idx'", "StorageIOError"),
+        ("OSError", "[Errno 117] La structure n'est pas propre: '/scratch/a.idx'", "OSError"),
+        ("OSError", "[Errno 117] Die Struktur muss bereinigt werden: '/scratch/a.idx'", "StorageIOError"),
+        ("OSError", "[Errno 20] Not a directory: '/scratch/a.idx'", "OSError"),
+        ("etcd.EtcdConnectionFailed", "Connection to etcd failed due to MaxRetryError", "ConnectionError"),
+        ("http.client.IncompleteRead", "IncompleteRead(81920 bytes read, 20000 more expected)", "ConnectionError"),
         ("OSError", "[Errno 22] Invalid argument", "OSError"),
         ("OSError", "cannot read the header", "OSError"),
         ("KeyError", "[Errno 101] x", "KeyError"),
@@ -32,6 +40,33 @@ KNOWN = {"OSError": None, "KeyError": None, "ConnectionError": None, "RuntimeErr
 )
 def test_the_error_type_of_an_exception(name: str, message: str, error_type: str) -> None:
     assert error_type_of(RaisedException(name, message, (), 0), KNOWN) == error_type
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "nobody"),
+    [
+        ("OSError", "[Errno 37] No locks available", True),
+        ("OSError", "[Errno 16] Device or resource busy: '.nfs0001'", True),
+        ("OSError", "[Errno 524] Unknown error 524: '/data/a'", True),
+        ("OSError", "connection to the daemon was lost", True),
+        ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", True),
+        ("TimeoutError", "", True),
+        ("concurrent.futures._base.TimeoutError", "", True),
+        ("grpc._channel._InactiveRpcError", "<_InactiveRpcError of RPC that terminated with:", True),
+        ("ssl.SSLCertVerificationError", "certificate verify failed", True),
+        ("socket.error", "[Errno 105] No buffer space available", True),
+        # What the code asked for wrongly.
+        ("OSError", "[Errno 22] Invalid argument: 'a?b'", False),
+        ("OSError", "[Errno 36] File name too long: 'a'", False),
+        ("NotADirectoryError", "[Errno 20] Not a directory: 'a'", False),
+        ("OSError", "cannot read the header", False),
+        ("requests.exceptions.MissingSchema", "Invalid URL 'a'", False),
+        ("RuntimeError", "connection", False),
+        ("struct.error", "unpack requires a buffer of 4 bytes", False),
+    ],
+)
+def test_nobody_is_blamed_for_what_only_the_machine_says(name: str, message: str, nobody: bool) -> None:
+    assert blames_nobody(name, message) is nobody
 
 
 def record_of(text: str) -> Record:

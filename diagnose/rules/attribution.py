@@ -13,6 +13,7 @@ from diagnose.models import DiagnosisRule, ErrorType, Finding
 from diagnose.models.rule import AttributionName
 from diagnose.rules.captures import shown_names
 from diagnose.rules.collectives import describe_ranks
+from diagnose.rules.intrinsic import blames_nobody
 from diagnose.rules.repeats import Repeats
 
 AT_ONCE = 60.0  # seconds within which ranks that run the same code meet the same bug
@@ -66,6 +67,10 @@ def attribute(root: Finding, rule: DiagnosisRule | None, entry: ErrorType, shape
         return Attribution(name, (*reasons, reason), all_ranks)
     if root.error_type == "CUDAError" and len(ranks) == 1:
         reasons.append(f"only {describe_ranks(sorted(ranks))}: code or device, one line does not tell")
+    told = (str(root.captures.get("exception") or ""), str(root.captures.get("message") or ""))
+    if rule is None and entry.attribution == "user" and blames_nobody(*told):
+        reasons.append(f"{told[0].rpartition('.')[2]}: code, machine or service, one line does not tell")
+        return Attribution("unknown", tuple(reasons), all_ranks)
     return Attribution(entry.attribution or "unknown", tuple(reasons), all_ranks)
 
 

@@ -63,6 +63,31 @@ _ERROR_TYPES: Mapping[str, str] = {
     "HTTPStatusError": "ConnectionError",
     "HfHubHTTPError": "ConnectionError",
     "APIConnectionError": "ConnectionError",
+    "APITimeoutError": "ConnectionError",
+    "BadStatusLine": "ConnectionError",
+    "ChunkedEncodingError": "ConnectionError",
+    "ClientConnectionError": "ConnectionError",
+    "ClientOSError": "ConnectionError",
+    "ClientPayloadError": "ConnectionError",
+    "ConnectionClosedError": "ConnectionError",
+    "ConnectionFailedError": "ConnectionError",
+    "ConnectionTimeout": "ConnectionError",
+    "ConnectionTimeoutError": "ConnectionError",
+    "EtcdConnectionFailed": "ConnectionError",
+    "EtcdLeaderElectionInProgress": "ConnectionError",
+    "EtcdWatchTimedOut": "ConnectionError",
+    "IncompleteRead": "ConnectionError",
+    "NameResolutionError": "ConnectionError",
+    "PoolTimeout": "ConnectionError",
+    "ProtocolError": "ConnectionError",
+    "RemoteDisconnected": "ConnectionError",
+    "RemoteProtocolError": "ConnectionError",
+    "ServerDisconnectedError": "ConnectionError",
+    "ServerTimeoutError": "ConnectionError",
+    "SSLEOFError": "ConnectionError",
+    "SSLZeroReturnError": "ConnectionError",
+    "WriteTimeout": "ConnectionError",
+    "herror": "ConnectionError",
     "CommError": "ConnectionError",
     "LocalEntryNotFoundError": "ConnectionError",
     "MaxRetryError": "ConnectionError",
@@ -119,7 +144,7 @@ _ERROR_TYPES: Mapping[str, str] = {
     "RemoteTraceback": "RemoteTaskFailed",
     "WorkerCrashedError": "RemoteTaskFailed",
 }
-_OS_ERRORS = frozenset({"OSError", "IOError", "EnvironmentError", "error"})
+_OS_ERRORS = frozenset({"OSError", "IOError", "EnvironmentError", "error", "TimeoutError"})
 # What the operating system says of connections, where a plain OSError says it; a file system over a network names the
 # file as well, and is no connection of the program's own.
 _ERRNO = re.compile(r"\[Errno (-?\d{1,4})\][^'\n]{0,80}\Z")
@@ -127,6 +152,29 @@ _ERRNO_TYPES: Mapping[int, str] = {
     **dict.fromkeys((99, 100, 101, 102, 110, 111, 112, 113, -2, -3, -5), "ConnectionError"),
     **dict.fromkeys((32, 103, 104), "PeerClosed"),
 }
+# What only the file system beneath a path says, and so never of a connection.
+_ERRNO_OF_FILE = re.compile(r"\[Errno (\d{1,4})\][^'\n]{0,80}: b?'")
+_FILE_SYSTEM = frozenset(
+    # EIO ENODEV EROFS ENONET ENOLINK ECOMM EPROTO EBADMSG, the network's, ESHUTDOWN, ESTALE EUCLEAN EREMOTEIO EHWPOISON
+    {5, 19, 30, 64, 67, 70, 71, 74, 100, 101, 102, 103, 104, 107, 108, 110, 112, 113, 116, 117, 121, 133}
+)
+_WITH_FILE = _OS_ERRORS | {"ConnectionAbortedError", "ConnectionResetError"}
+# What the operating system says of a script's own wrong call: a path, a mode, a value. All else is the machine's, and
+# nobody is blamed for it without more: ENOLCK, EBUSY, EAGAIN, ETIME, NFS's own numbers.
+_OF_SCRIPT = frozenset(
+    {1, 2, 7, 8, 9, 13, 14, 17, 18, 20, 21, 22, 25, 27, 29, 31, 32, 33, 34, 36, 38, 39, 40, 88, 89, 90, 91, 92, 93, 94}
+    | {95, 96, 97, 98, 106, 122}
+)
+_ERRNO_ANYWHERE = re.compile(r"\[Errno (-?\d{1,4})\]")
+_NETWORK_WORDS = Lazy(
+    r"(?i:timed? ?out|unreachable|connection|network|end ?point is not|host is down|input/output error)"
+)
+# Packages whose exceptions tell of a service at the other end, but for these, which tell of what was asked of it.
+_SERVICE_PACKAGES = frozenset(
+    {"aiohttp", "etcd", "etcd3", "grpc", "http", "httpcore", "httpx", "kazoo", "pymongo", "redis", "requests", "socket"}
+    | {"ssl", "urllib", "urllib3", "websocket", "websockets", "zmq"}
+)
+_ASKED_WRONGLY = ("Invalid", "Missing", "Unsupported", "NonHttpUrl", "LocationParse", "JSONDecode", "TooManyRedirects")
 # Classes of libraries that have the name of an error type.
 _LIBRARY_CLASSES = frozenset({"CalledProcessError", "JSONDecodeError", "OutOfMemoryError"})
 # Raised and caught as a matter of course: as the handled half of a chain they may be control flow.
@@ -233,13 +281,35 @@ def _told_within(exception: RaisedException, record: Record) -> RaisedException:
 def error_type_of(exception: RaisedException, known: Mapping[str, object]) -> str:
     """An exception class's error type: its own name where the taxonomy has it, else the table's, else RuntimeError."""
     name = exception.name.partition("(")[0]
-    if name in _OS_ERRORS and (match := _ERRNO.match(exception.message.partition("\n")[0].strip())) is not None:
+    message = exception.message.partition("\n")[0].strip()
+    of_file = _ERRNO_OF_FILE.match(message) if name in _WITH_FILE else None
+    if of_file is not None and int(of_file[1]) in _FILE_SYSTEM and "StorageIOError" in known:
+        return "StorageIOError"
+    if name in _OS_ERRORS and (match := _ERRNO.match(message)) is not None:
         error_type = _ERRNO_TYPES.get(int(match[1]))
         if error_type is not None:
             return error_type
     if name in known:
         return name
     return _ERROR_TYPES.get(name, "RuntimeError")
+
+
+def blames_nobody(exception: str, message: str) -> bool:
+    """Whether an exception, by its class as printed and its message, may as well be the machine's doing as the code's.
+
+    It holds for what only the operating system or a service's client says, and no rule knows more of: an OSError whose
+    number is not of a wrong call, a time-out, an exception of a package for the network.
+    """
+    package, _, _ = exception.partition(".")
+    name = exception.rpartition(".")[2].partition("(")[0]
+    if name in _OS_ERRORS - {"error", "TimeoutError"} or exception in ("error", "socket.error", "select.error"):
+        numbers = _ERRNO_ANYWHERE.match(message)
+        if numbers is not None:
+            return int(numbers[1]) not in _OF_SCRIPT
+        return _NETWORK_WORDS.search(message.partition("\n")[0]) is not None
+    if name in ("BlockingIOError", "InterruptedError", "TimeoutError", "timeout"):
+        return True
+    return package in _SERVICE_PACKAGES and "." in exception and not name.startswith(_ASKED_WRONGLY)
 
 
 def exception_classes(known: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -90,6 +90,10 @@ EXCEPTION_HINTS: Mapping[str, str] = {
     "S3StorageError": (
         "Read the error code in the message: a denied or missing key is a setting, SlowDown and 5xx are the service."
     ),
+    "StorageIOError": (
+        "Is the path on a local disk or a shared file system? Try it from this node and from another: one node alone"
+        " points to its mount or disk, all of them to the server."
+    ),
     "SyntaxError": "Correct the line that is named, and check that the interpreter is as new as the syntax.",
     "TypeError": (
         "Compare the arguments of the call[ at {file}] with the signature in the installed version of the library."
