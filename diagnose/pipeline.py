@@ -29,9 +29,9 @@ from diagnose.lines.interests import (
     spoken_literals,
 )
 from diagnose.lines.inventory import Inventory
-from diagnose.lines.jobs import JobNumbers, of_last_run, of_this_job
+from diagnose.lines.jobs import JobNumbers, of_current_states, of_last_run, of_this_job
 from diagnose.lines.order import restore
-from diagnose.lines.progress import ProgressReader, recorded_exit
+from diagnose.lines.progress import ProgressReader, recorded_completion, recorded_exit
 from diagnose.lines.steps import STEP_LITERALS
 from diagnose.lines.timeline import Timeline
 from diagnose.models import (
@@ -493,6 +493,12 @@ class _SourceReader:
             self._run.notes.append(
                 f"set aside {runs} earlier run{'s' if runs > 1 else ''} of the same job in a scheduler record"
             )
+        records, restarted = of_current_states(records)
+        if restarted:
+            shown = ", ".join(restarted[:_MISSING_SHOWN])
+            self._run.notes.append(f"set aside as survived, it was restarted and is well: the last state of {shown}")
+        if (completed := recorded_completion(records)) is not None:
+            self._run.timeline.completed_by_record(completed)
         kept = {id(record) for record in records}
         for item in listing:
             if not isinstance(item, Record):

@@ -130,6 +130,41 @@ def of_last_run(records: Iterable[Record]) -> tuple[list[Record], int]:
     return kept, sum(len(started[job]) - 1 for job in last)
 
 
+def of_current_states(records: Iterable[Record]) -> tuple[list[Record], tuple[str, ...]]:
+    """The records of a listing without the former states of containers that are well now, and which these are.
+
+    The last state is how an earlier attempt ended; a container that runs, or completed with 0, was started again.
+    """
+    records = list(records)
+    well = {
+        _container(record)
+        for record in records
+        if record.fields.get("record") == "k8s_container"
+        and (
+            record.fields.get("state") == "running"
+            or (record.fields.get("state") == "terminated" and record.fields.get("exit") == "0")
+        )
+    }
+    former = [record for record in records if "last-state" in record.fields and _container(record) in well]
+    # The line on which it stands says the same once more.
+    lines = {record.first.number for record in former}
+    gone = {id(record) for record in former}
+    kept = [
+        record
+        for record in records
+        if id(record) not in gone and not (record.kind == "line" and record.first.number in lines)
+    ]
+    return kept, tuple(sorted({f"{record.fields.get('container', '?')} of {_pod(record)}" for record in former}))
+
+
+def _container(record: Record) -> tuple[str, str]:
+    return _pod(record), record.fields.get("container", "")
+
+
+def _pod(record: Record) -> str:
+    return record.fields.get("pod", "")
+
+
 def _before(record: Record, start: str) -> bool:
     own = record.fields.get("start", "")
     return bool(_ISO.match(own)) and own < start

@@ -7,7 +7,7 @@ literal pass.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import ahocorasick_rs
 
@@ -130,6 +130,21 @@ def recorded_exit(record: Record) -> ProgressEvent | None:
     elif fields.get("record") == "slurm_job" and "step" not in fields and line.source.kind == "scheduler":
         code = _slurm_exit(fields)
     return ProgressEvent("exit", line, 0, step=code) if code is not None else None
+
+
+def recorded_completion(records: Iterable[Record]) -> Line | None:
+    """The line of a scheduler's record by which the Slurm job completed with 0; none where it names a failed step."""
+    line: Line | None = None
+    for record in records:
+        fields = record.fields
+        if fields.get("record") != "slurm_job":
+            continue
+        code = _slurm_exit(fields)
+        if code or fields.get("derived", "0:0") != "0:0" or (code is None and "step" not in fields):
+            return None
+        if "step" not in fields:
+            line = record.first
+    return line
 
 
 def _slurm_exit(fields: Mapping[str, str]) -> int | None:

@@ -63,6 +63,7 @@ class AttemptProgress:
     by_rank: dict[int, Mark] = field(default_factory=dict)
     completed: list[Line] = field(default_factory=list)
     exits: list[tuple[int, Line]] = field(default_factory=list)
+    recorded: Line | None = None  # where the scheduler's record says that the whole job completed
     checkpoint_started: str | None = None
     checkpoint_complete: str | None = None
     checkpoint_loaded: str | None = None
@@ -97,6 +98,7 @@ class AttemptProgress:
                 self.by_rank[rank] = mark
         self.completed.extend(other.completed)
         self.exits.extend(other.exits)
+        self.recorded = other.recorded or self.recorded
         self.checkpoint_started = other.checkpoint_started or self.checkpoint_started
         self.checkpoint_complete = other.checkpoint_complete or self.checkpoint_complete
         self.checkpoint_loaded = other.checkpoint_loaded or self.checkpoint_loaded
@@ -186,6 +188,10 @@ class Timeline:
             progress.blocking = None
         elif event.kind == "checkpoint_loaded":
             progress.checkpoint_loaded = event.checkpoint or _shown(event.step)
+
+    def completed_by_record(self, line: Line) -> None:
+        """Takes a scheduler's word that the job as a whole completed."""
+        self._progress(line.source.name, 0).recorded = line
 
     def _step(self, progress: AttemptProgress, event: ProgressEvent) -> None:
         line = event.line
