@@ -494,6 +494,26 @@ BESIDE = {
         {"job.log": steps(1, 30) + raised("RuntimeError: DataLoader worker (pid 90122) is killed by signal: Killed.")},
         "other",
     ),
+    "a time-out that no rule knows is not put down to the code": (
+        {"job.log": steps(1, 30) + raised("TimeoutError: waited for the workers")},
+        "other",
+    ),
+    "nor is a number that no wrong call has": (
+        {"job.log": steps(1, 30) + raised("OSError: [Errno 37] No locks available: '/scratch/cache.lock'")},
+        "other",
+    ),
+    "a wrong call's number is": (
+        {"job.log": steps(1, 30) + raised("OSError: [Errno 36] File name too long: '/scratch/cache.lock'")},
+        "fix-the-code",
+    ),
+    "a body cut short is the service's": (
+        {"job.log": steps(1, 30) + raised("http.client.IncompleteRead: IncompleteRead(81920 bytes read)")},
+        "storage-service",
+    ),
+    "a CUDA error of one rank that nobody is blamed for, before a step": (
+        {"job.log": cluster() + raised("RuntimeError: CUDA error: an illegal memory access was encountered", rank=2)},
+        "cuda-one-gpu",
+    ),
     "shards and maps are no steps": (
         {
             "job.log": "Map (num_proc=16):  90%|#########  | 837000/930514 [35:00<03:37, 395.56 examples/s]\n"
