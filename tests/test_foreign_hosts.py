@@ -137,7 +137,8 @@ def test_a_job_that_names_some_of_its_hosts_may_have_run_on_others(own: str, rul
     for job in (STEPS + own + RANK_7, time.format(0) + "iter 50 loss 3.2\n" + own + time.format(2) + RANK_7):
         report = told(rule_set, tmp_path, job, LOST, "oak-07", name="rank7.log")
         assert report.error_type == "GPUFallenOffBus"
-        assert report.sureness != "confirmed"
+        assert report.sureness == "possible"
+        assert {node.action for node in report.recovery.nodes} == {"inspect"}
         assert report.root_cause
         assert "oak-07 is none of the hosts that this job names: oak-04" in report.root_cause.reasons
 
@@ -196,3 +197,34 @@ def test_of_many_hosts_a_few_are_told() -> None:
     said = JobPlaces(names, frozenset(names), whole=True).elsewhere("n9")
     assert said == "n9 is none of the hosts that this job names: n0, n1, n2, n3 and 2 more"
     assert JobPlaces(names, frozenset(names), whole=False).elsewhere("n9") is None
+
+
+# A GPU of the job's host on which none of its ranks runs.
+
+TIMED = "".join(f"2026-08-10 07:31:{n:02d} step {n} loss 2.{n:02d}\n" for n in range(20))
+INIT = "oak-04:71:99 [{0}] NCCL INFO comm 0x5 rank {0} nranks {1} cudaDev {0} busId {2}000 - Init COMPLETE\n"
+
+
+def test_what_happens_to_the_gpu_of_another_job_is_no_cause_of_a_kill(rule_set: RuleSet, tmp_path) -> None:
+    report = told(rule_set, tmp_path, INIT.format(0, 1, "5d") + TIMED + "Killed\n", LOST, "oak-04", name="rank0.log")
+    assert (report.error_type, report.sureness) == ("ProcessKilled", "possible")
+    assert not [node for node in report.recovery.nodes if node.action != "inspect"]
+
+
+def test_where_nothing_else_is_it_is_possible_and_the_node_is_looked_at(rule_set: RuleSet, tmp_path) -> None:
+    report = told(rule_set, tmp_path, INIT.format(0, 1, "5d") + TIMED, LOST, "oak-04", name="rank0.log")
+    assert (report.error_type, report.sureness) == ("GPUFallenOffBus", "possible")
+    assert report.root_cause
+    assert "none of the job's ranks runs on GPU 0000:4e:00" in report.root_cause.reasons
+    assert {node.action for node in report.recovery.nodes} == {"inspect"}
+
+
+@pytest.mark.parametrize(
+    "init",
+    [INIT.format(0, 1, "4e"), INIT.format(0, 2, "5d"), INIT.format(0, 2, "5d") + INIT.format(1, 2, "4e")],
+    ids=["its own", "one of two ranks known", "the other rank's"],
+)
+def test_a_gpu_that_may_be_the_jobs_counts(init: str, rule_set: RuleSet, tmp_path) -> None:
+    report = told(rule_set, tmp_path, init + TIMED + "Killed\n", LOST, "oak-04", name="rank0.log")
+    assert report.error_type == "GPUFallenOffBus"
+    assert report.sureness != "possible"

@@ -86,7 +86,8 @@ class Finding:
     it probably happened, when no line of it says so and its log speaks of one process or host only. `over` is where
     its rule saw that it was over again: what failed until then may still be its doing. `places` are the hosts on which
     a launcher saw processes end so, where the finding is not kept apart by host; `stray` marks what happened on a host
-    that the job's own logs do not name, though they name others. `told` is how it was told.
+    that the job's own logs do not name, though they name others; `not_ours` what happened to a GPU on which none of the
+    job's ranks runs, where it is known of all of them. `told` is how it was told.
     """
 
     id: str
@@ -116,6 +117,7 @@ class Finding:
     over: Over | None = None
     places: frozenset[str] = frozenset()
     stray: bool = False
+    not_ours: bool = False
     told: Telling = Telling()
 
 

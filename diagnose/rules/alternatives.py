@@ -30,7 +30,7 @@ def alternatives(
 ) -> tuple[Alternative, ...]:
     """The rivals of a root: what was seen as early, or what a symptom may follow from, unless it is `settled`."""
     rivals = tuple(_as_early(root, rival) for rival in judgement.rivals[:_MOST])
-    if not rivals and not root.told.of_this_job:
+    if not rivals and (root.stray or root.not_ours or not root.told.of_this_job):
         return (_of_another(root),)
     if rivals or settled:
         return rivals
@@ -46,9 +46,10 @@ def alternatives(
 
 
 def _of_another(root: Finding) -> Alternative:
+    other = "GPU" if root.not_ours else "host" if root.stray or root.told.foreign else "time"
     return Alternative(
         "unknown",
-        f"{_place(root)} may tell of another {'host' if root.told.foreign else 'time'} than the job's",
+        f"{_place(root)} may tell of another {other} than the job's",
         "it stands in what was given with the job",
         "the kernel log with dates (dmesg -T, journalctl -k -o short-iso) and the list of the job's nodes",
     )

@@ -33,7 +33,7 @@ _TIMED = frozenset({"kernel", "scheduler"})
 _PCI = Lazy(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}$")
 
 _Key = tuple[
-    int | None, str | None, str, Role, str | None, str | None, str, tuple[str, int] | None, str | None, bool
+    int | None, str | None, str, Role, str | None, str | None, str, tuple[str, int] | None, str | None, bool, bool
 ]  # fmt: skip
 
 
@@ -73,12 +73,14 @@ def resolve(
         host = _host(group, inventory)
         elsewhere, stray = given.elsewhere(group, host)
         gpu = _gpu(group, host, inventory)
+        theirs = given.not_ours(group, host, gpu)
         rule = sighting.rule.id if sighting.rule else None
         entry = rule_set.taxonomy.get(sighting.error_type)
         if entry is None or entry.family not in BY_UNIT:
             host = gpu = None  # one thing that happened to many ranks, wherever they run
         over = (sighting.over.source.name, sighting.over.number) if sighting.over is not None else None
-        key = (attempt, rule, sighting.error_type, sighting.role, host, gpu, sighting.place, over, elsewhere, stray)
+        place = (host, gpu, sighting.place, over, elsewhere, stray, theirs)
+        key = (attempt, rule, sighting.error_type, sighting.role, *place)
         merged.setdefault(key, []).append((group, host, gpu))
         whys[key] = why
     findings: list[Finding] = []
@@ -99,6 +101,7 @@ def resolve(
             rule_set,
             inventory,
             stray=key[9],
+            not_ours=key[10],
             told=telling([part[0] for part in parts], attempts.get(last if attempt is None else attempt), inventory),
         )
         if outside:
@@ -189,6 +192,7 @@ def _finding(
     inventory: Inventory,
     *,
     stray: bool,
+    not_ours: bool,
     told: Telling,
 ) -> Finding:
     # What a job can outlive speaks for a finding only where nothing worse does.
@@ -259,6 +263,7 @@ def _finding(
         over=Over(over.source.name, over.number, over.time) if (over := sighting.over) is not None else None,
         places=frozenset() if hosts else _places(groups, inventory),
         stray=stray,
+        not_ours=not_ours,
         told=told,
     )
 

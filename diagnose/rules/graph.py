@@ -124,7 +124,7 @@ def _explainers(group: Causes, effect: Finding, scope: Scope, time: float | None
 
 def plausible(cause: Finding, effect: Finding, scope: Scope, clocks: Clocks) -> bool:
     """Whether place and time let `cause` explain `effect`. What is not known speaks for neither side."""
-    if scope in ("host", "gpu") and _apart(cause, effect):
+    if cause.not_ours or (scope in ("host", "gpu") and _apart(cause, effect)):
         return False
     if scope == "gpu" and cause.gpus and effect.gpus and not cause.gpus & effect.gpus:
         return False

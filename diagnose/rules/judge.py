@@ -69,7 +69,7 @@ class Judge:
         findings = [finding for finding in findings if not finding.shadow]
         findings += mismatch_findings(findings, self._rule_set, self._ranks_known)
         clocks, notes = estimate_clocks(findings, progress)
-        counted, excluded = set_aside(findings, progress, self._edges, clocks, self._limit)
+        counted, excluded = set_aside(findings, progress, self._edges, clocks, self._limit, self._ranks_known)
         excluded += tuple(ExcludedFinding(finding, "experimental: it decides nothing") for finding in shadow)
         graph = explain(counted, self._edges, clocks, self._specificity, self._limit)
         roots = self._suspects(graph, clocks)
@@ -119,7 +119,10 @@ class Judge:
         )
 
     def _suspects(self, graph: Graph, clocks: Clocks) -> list[Finding]:
-        """Unexplained causes and symptoms; a cause well after an unexplained symptom is its echo and stands behind."""
+        """Unexplained causes and symptoms; a cause well after an unexplained symptom is its echo and stands behind.
+
+        So does what happened to a device that is none of the job's.
+        """
         roots = [finding for finding in graph.roots if finding.role != "teardown"]
         earliest: dict[bool, Finding] = {}  # of the symptoms with and without a known year
         for symptom in (finding for finding in roots if finding.role == "symptom"):
@@ -134,7 +137,8 @@ class Judge:
             and finding.traceback
             and any((clocks.gap(symptom, finding) or 0.0) > AFTER_SYMPTOM for symptom in earliest.values())
         }
-        return [finding for finding in roots if finding.id not in echoes] + list(echoes.values())
+        ordered = [finding for finding in roots if finding.id not in echoes] + list(echoes.values())
+        return sorted(ordered, key=lambda finding: finding.not_ours)
 
     def _weak(self, root: Finding) -> bool:
         rule = self.rule(root)

@@ -8,7 +8,7 @@ its node.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from diagnose.dataclass import dataclass
 from diagnose.lines.hostlists import expand_hostlist
@@ -54,6 +54,21 @@ def job_places(inventory: Inventory) -> JobPlaces:
     return JobPlaces(named, frozenset(names), bool(named) and inventory.all_hosts_named)
 
 
+def devices_of_job(inventory: Inventory) -> Mapping[str, frozenset[str]]:
+    """The PCI addresses on which the job's ranks run, by host; none unless they are known of every rank."""
+    size = inventory.world_size or 0
+    ranks = inventory.ranks_seen
+    if not 0 < size == len(ranks):
+        return {}
+    found: dict[str, set[str]] = {}
+    for rank in ranks:
+        unit, host = inventory.for_rank(rank), inventory.host_of_rank(rank)
+        if unit is None or unit.pci is None or host is None:
+            return {}
+        found.setdefault(inventory.canonical_host(host), set()).add(unit.pci)
+    return {host: frozenset(devices) for host, devices in found.items()}
+
+
 def _make(host: str) -> str:
     """The name without its numbers: hosts that were named together differ in those."""
     return _DIGITS.sub("0", host.lower())
@@ -68,6 +83,16 @@ class KernelLogs:
         self._groups = groups
         self._places: JobPlaces | None = None
         self._spoken: set[str] = set()
+        self._devices: Mapping[str, frozenset[str]] | None = None
+
+    def not_ours(self, group: Group, host: str | None, gpu: str | None) -> bool:
+        """Whether a kernel tells of a GPU on which none of the job's ranks runs."""
+        if host is None or gpu is None or ":" not in gpu or group.sighting.line.source.kind != "kernel":
+            return False
+        if self._devices is None:
+            self._devices = devices_of_job(self._inventory)
+        devices = self._devices.get(host)
+        return devices is not None and gpu not in devices and not any(self._is_ours(pid, host) for pid in group.pids)
 
     def elsewhere(self, group: Group, host: str | None) -> tuple[str | None, bool]:
         """Why a group is of another place, in words, and whether the job's logs leave its host out."""

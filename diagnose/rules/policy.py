@@ -144,7 +144,7 @@ class Situation:
         root = self.root
         if root is None or self.again_on_unit():
             return root is not None
-        if not root.told.of_this_job:
+        if root.stray or root.not_ours or not root.told.of_this_job:
             return False
         if root.sources & {"kernel", "scheduler"}:
             return True

@@ -195,6 +195,8 @@ class _Builder:
         if root.stray:
             places = job_places(self._inventory)
             reasons.extend(places.none_of_them(host) for host in sorted(root.hosts))
+        if root.not_ours:
+            reasons.extend(f"none of the job's ranks runs on GPU {gpu}" for gpu in sorted(root.gpus))
         reasons.extend(note for note in last.notes if note not in last.graph.notes)
         return Verdict(
             status="failed",
@@ -433,7 +435,7 @@ class _Builder:
         return {host: str(f.captures["recovery"]) for f in said for host in hosts if host in f.hosts}
 
     def _sureness(self, root: Finding, rivals: bool, *, settled: bool) -> Sureness:
-        if rivals or (root.role == "symptom" and not settled):
+        if rivals or root.stray or root.not_ours or (root.role == "symptom" and not settled):
             return "possible"
         explained = [f for f in self._last.findings if root.id in self._last.graph.explained.get(f.id, ())]
         kinds = set(root.sources)
@@ -450,8 +452,6 @@ class _Builder:
         again = any(_again(f, root) for f in self._earlier)
         agree = len(kinds) > 1 and not self._in_one_log(root, explained)
         sure: Sureness = "confirmed" if agree or again else "likely"
-        if root.stray and sure == "confirmed":
-            return "likely"
         if root.captures.get("assumed"):
             return "likely" if sure == "confirmed" else "possible"
         return sure
