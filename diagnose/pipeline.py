@@ -303,7 +303,7 @@ class _Run:
         alignment = align(self._trackers)
         attempts = self.timeline.attempts(alignment)
         rules = self._services.rules
-        resolved = resolve(self._groups, rules, attempts, alignment, self.inventory, self.timeline.boots)
+        resolved = resolve(self._groups, rules, attempts, alignment, self.inventory, self.timeline.boots, self.jobs)
         verdict = decide(
             resolved.findings,
             resolved.excluded,

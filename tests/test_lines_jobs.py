@@ -86,3 +86,36 @@ def test_the_only_job_of_a_listing_may_be_another(
     report = diagnose([str(tmp_path / name)], scheduler_records=[str(tmp_path / "sacct.txt")])
     assert (report.error_type != "NodeFailure") == aside
     assert any("set aside as other jobs'" in note for note in report.explanation.notes) == aside
+
+
+OOM = (
+    "[Mon Mar  2 10:00:40 2026] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=step_0,mems_allowed=0-1,"
+    "oom_memcg={0}/job_41,task_memcg={0}/job_41/step_0/task_0,task=python,pid=999,uid=2000\n"
+    "[Mon Mar  2 10:00:40 2026] Memory cgroup out of memory: Killed process 999 (python) total-vm:900kB, "
+    "anon-rss:900kB, file-rss:0kB, shmem-rss:0kB, UID:2000 pgtables:1kB oom_score_adj:0\n"
+)
+KILLED = "".join(f"2026-03-02 10:00:{n:02d} step {n} loss 2.0\n" for n in range(10, 50)) + "Killed\n"
+
+
+@pytest.mark.parametrize("group", ["/slurm/uid_2000", "/system.slice/slurmstepd.scope"])
+@pytest.mark.parametrize(
+    ("name", "said", "error_type"),
+    [
+        pytest.param("slurm-55.out", "", "ProcessKilled", id="another job by the name of the log"),
+        pytest.param("train.log", "SLURM_JOB_ID=55\n", "ProcessKilled", id="another job by its words"),
+        pytest.param("slurm-41.out", "", "HostOutOfMemory", id="this job"),
+        pytest.param("train.log", "", "HostOutOfMemory", id="nothing tells"),
+        pytest.param("slurm-55_3.out", "", "HostOutOfMemory", id="a task of an array has a number of its own"),
+        pytest.param("train.log", "SLURM_ARRAY_JOB_ID=55\n", "HostOutOfMemory", id="an array by its words"),
+        pytest.param("slurm-55.out", "[rank0] pid 999\njob id: 41\n", "HostOutOfMemory", id="known by both numbers"),
+    ],
+)
+def test_what_ran_out_of_memory_in_the_control_group_of_another_job(
+    group: str, name: str, said: str, error_type: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(said + KILLED)
+    (tmp_path / "n7.dmesg").write_text(OOM.format(group))
+    report = diagnose([str(tmp_path / name)], kernel_logs=[str(tmp_path / "n7.dmesg")])
+    assert report.error_type == error_type
+    named = [one.why for one in report.explanation.excluded if "control group of job 41" in one.why]
+    assert bool(named) == (error_type == "ProcessKilled")

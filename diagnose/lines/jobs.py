@@ -41,6 +41,7 @@ class JobNumbers:
         self._stated: set[str] = set()
         self._slurm: set[str] = set()
         self._mentioned: set[str] = set()
+        self._array = False
 
     def learn_source(self, source: LogSource) -> None:
         """Take the numbers in the name of a log."""
@@ -54,6 +55,7 @@ class JobNumbers:
         text = line.text[:400]
         if not any(word in text for word in LITERALS) or line.source.kind in {"kernel", "scheduler"}:
             return
+        self._array = self._array or "SLURM_ARRAY_" in text
         for pattern, numbers in ((_STATED, self._stated), (_MENTIONED, self._mentioned)):
             if len(numbers) < _MAX_NUMBERS:
                 numbers.update(number for found in pattern.finditer(text) for number in found.groups() if number)
@@ -75,6 +77,16 @@ class JobNumbers:
         known = self._slurm | self._stated | (self._named & self._mentioned)
         known |= {number for number in self._mentioned if len(number) == len(job) >= _LONG}
         return any(_in_parts(number) == _in_parts(job) for number in known)
+
+    def another(self, job: str) -> bool:
+        """Whether a number that a control group bears is another Slurm job's: not where ours is known in parts only.
+
+        A task of an array runs under a number of its own, which its log need not state.
+        """
+        known = self._slurm | self._stated
+        whole = len(known) == 1 and not self._array
+        whole = whole and not any(_in_parts(number) for number in known | self._named | self._mentioned)
+        return whole and job not in known | self._named | self._mentioned
 
     def own(self, listed: Collection[str]) -> frozenset[str]:
         """Those of the listed jobs that are this one; none where nothing tells."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from diagnose.dataclass import dataclass
 from diagnose.lines.inventory import Inventory
+from diagnose.lines.jobs import JobNumbers
 from diagnose.lines.kernel import is_kernel_line
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Evidence, ExcludedFinding, Finding, Line, Over, RuleSet, SourceKind, Telling, Unit
@@ -19,7 +20,7 @@ from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import BY_UNIT, OF_ONE_LINE, Group
 from diagnose.rules.captures import Value
 from diagnose.rules.othertimes import OtherTimes
-from diagnose.rules.places import KernelLogs
+from diagnose.rules.places import ControlGroups, KernelLogs
 from diagnose.rules.sighting import EvidenceDraft
 from diagnose.rules.telling import telling
 
@@ -52,10 +53,11 @@ def resolve(
     alignment: Mapping[tuple[str, int], int],
     inventory: Inventory,
     boots: Sequence[Line] = (),
+    jobs: JobNumbers | None = None,
 ) -> Resolved:
     """Findings of all attempts, in a fixed order: by attempt, first time, place.
 
-    `boots` are the lines by which kernels start.
+    `boots` are the lines by which kernels start, `jobs` the numbers under which the job is known.
     """
     last = max(attempts, default=0)
     merged: dict[_Key, list[tuple[Group, str | None, str | None]]] = {}
@@ -63,6 +65,7 @@ def resolve(
     times = OtherTimes(groups, attempts, boots, rule_set)
     whys: dict[_Key, str] = {}
     given = KernelLogs(groups, inventory)
+    control_groups = ControlGroups(groups, jobs, inventory)
     for group in groups:
         sighting = group.sighting
         attempt, why = _attempt(group, attempts, alignment, last), "outside the job's time"
@@ -72,6 +75,7 @@ def resolve(
             attempt, why = None, "its host was started anew since"
         host = _host(group, inventory)
         elsewhere, stray = given.elsewhere(group, host)
+        elsewhere = elsewhere or control_groups.of_another(group)
         gpu = _gpu(group, host, inventory)
         theirs = given.not_ours(group, host, gpu)
         rule = sighting.rule.id if sighting.rule else None

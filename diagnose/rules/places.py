@@ -13,8 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from diagnose.dataclass import dataclass
 from diagnose.lines.hostlists import expand_hostlist
 from diagnose.lines.inventory import Inventory
+from diagnose.lines.jobs import JobNumbers
+from diagnose.patterns import Lazy
 from diagnose.rules.aggregate import Group
 
+_CONTROL_GROUP = Lazy(r"/job_([0-9]{1,12})(?![0-9_])")
+_PID = Lazy(r"\bpid=([0-9]{1,9})\b")
+_TEXT = 1000  # characters
 _DIGITS = re.compile(r"\d+")
 _SHOWN = 4
 _LONGEST = 253  # characters of a host's name
@@ -116,6 +121,38 @@ class KernelLogs:
         """Whether a process that the kernel names is one of the job's ranks."""
         unit = self._inventory.for_pid(None, pid)
         return unit is not None and unit.rank is not None and unit.host in (None, host)
+
+
+class ControlGroups:
+    """Whether what a kernel killed ran in the control group of another Slurm job than the one at hand.
+
+    One event is told on several lines, of which one names the group: they have the process in common.
+    """
+
+    def __init__(self, groups: Sequence[Group], jobs: JobNumbers | None, inventory: Inventory) -> None:
+        self._others: dict[tuple[str, int], str] = {}  # by source and process
+        for group in groups if jobs is not None else ():
+            if group.sighting.line.source.kind != "kernel" or jobs is None:
+                continue
+            for draft in group.evidence:
+                found = set(_CONTROL_GROUP.findall(draft.line.text[:_TEXT]))
+                pid = _PID.search(draft.line.text[:_TEXT])
+                if len(found) != 1 or pid is None or not jobs.another(job := found.pop()):
+                    continue
+                unit = inventory.for_pid(None, int(pid[1]))
+                if unit is None or unit.rank is None:
+                    self._others[draft.line.source.name, int(pid[1])] = job
+
+    def of_another(self, group: Group) -> str | None:
+        """In words whose it was; None where it may be this job's."""
+        source = group.sighting.line.source
+        if source.kind != "kernel" or not group.pids:
+            return None
+        jobs = {self._others.get((source.name, pid)) for pid in group.pids}
+        named = sorted(job for job in jobs if job is not None)
+        return (
+            f"it happened in the control group of job {named[0]}, another one" if named and None not in jobs else None
+        )
 
 
 def _spoken_of(group: Group) -> Iterator[str]:
