@@ -171,6 +171,10 @@ REACHED = {
         "restart_elsewhere",
         ["drain"],
     ),
+    "cuda-at-start": Run(
+        {"job.log": cluster() + raised("RuntimeError: CUDA error: an illegal memory access was encountered", rank=2)},
+        "fix_and_resubmit",
+    ),
     "cuda-one-gpu": Run(
         {
             "job.log": cluster()

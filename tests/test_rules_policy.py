@@ -68,6 +68,7 @@ REACHED = {
     ),
     "nvlink": (situation("NVLinkError"), "restart_elsewhere", ["drain", "reset_gpu"]),
     "cuda-same-unit": (situation("CUDAError", repeats=SAME_UNIT), "restart_elsewhere", ["drain"]),
+    "cuda-at-start": (situation("CUDAError", progress=AT_START), "fix_and_resubmit", []),
     "cuda-one-gpu": (situation("CUDAError"), "restart", ["inspect"]),
     "collective-same-missing-host": (
         situation("NCCLTimeoutError", repeats=Repeats(attempts=(0,), missing_host=True)),
