@@ -514,10 +514,6 @@ BESIDE = {
         {"job.log": steps(1, 30) + raised("http.client.IncompleteRead: IncompleteRead(81920 bytes read)")},
         "storage-service",
     ),
-    "a CUDA error of one rank that nobody is blamed for, before a step": (
-        {"job.log": cluster() + raised("RuntimeError: CUDA error: an illegal memory access was encountered", rank=2)},
-        "cuda-one-gpu",
-    ),
     "shards and maps are no steps": (
         {
             "job.log": "Map (num_proc=16):  90%|#########  | 837000/930514 [35:00<03:37, 395.56 examples/s]\n"
