@@ -20,6 +20,8 @@ _RANKS = 65_536
 _STREAMS = 65_536
 _EXITS = 64
 _WORDS = 200  # characters
+_TAILS = 256  # streams
+_TAIL = 16  # lines
 _RECENT = 8  # marks of progress per source
 _JUMP = 3600.0  # seconds: a line so far from those before it may be another log's
 _NO_ATTEMPT = frozenset({"kernel", "scheduler", "dump"})
@@ -36,6 +38,16 @@ class Mark:
     number: int
     time: float | None
     step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastLine:
+    """One of the last lines of a stream, cut; `headed` where a time or a writer stood before `body`."""
+
+    number: int
+    level: str | None
+    headed: bool
+    body: str
 
 
 @dataclass(slots=True)
@@ -75,6 +87,7 @@ class AttemptProgress:
     # The step that each writer stated last.
     shown: dict[tuple[str, int | None], int] = field(default_factory=dict)
     kernel_ends: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    tails: dict[str, deque[LastLine]] = field(default_factory=dict)
     wrote: set[int] = field(default_factory=set)
     apart: bool = True
 
@@ -122,6 +135,7 @@ class Timeline:
     def __init__(self) -> None:
         self._by_source: dict[tuple[str, int], AttemptProgress] = {}
         self._wrote: dict[tuple[str, int], set[int]] = {}
+        self._tails: dict[tuple[str, int], dict[str, deque[LastLine]]] = {}
         self.ranks: dict[int, RankSeen] = {}
         self._kernel_ends: dict[str, tuple[float | None, float | None]] = {}
         self.boots: list[Line] = []
@@ -143,6 +157,7 @@ class Timeline:
             if not _jumps(progress, line.time) or not is_kernel_line(line.text[:_WORDS]):
                 progress.started = _least(progress.started, line.time)
                 progress.ended = _most(progress.ended, line.time)
+        self._tail(line, attempt)
         rank = line.rank
         if rank is not None:
             self._wrote.setdefault((source, attempt), set()).add(rank)
@@ -153,6 +168,15 @@ class Timeline:
                 seen.words = line.text[:_WORDS]
             elif len(self.ranks) < _RANKS:
                 self.ranks[rank] = RankSeen(mark, line.source.rank == rank, line.text[:_WORDS])
+
+    def _tail(self, line: Line, attempt: int) -> None:
+        tails = self._tails.setdefault((line.source.name, attempt), {})
+        tail = tails.get(line.stream)
+        if tail is None:
+            if len(tails) >= _TAILS:
+                return
+            tail = tails[line.stream] = deque(maxlen=_TAIL)
+        tail.append(LastLine(line.number, line.level, len(line.body) < len(line.text), line.body[:_WORDS]))
 
     def ended(self, source: str) -> float | None:
         """The latest time that a source's lines bear, in seconds since the epoch."""
@@ -229,6 +253,11 @@ class Timeline:
         merged: dict[int, AttemptProgress] = {}
         for key, progress in self._by_source.items():
             merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
+        if not merged and all(alignment.get(key, key[1]) == 0 for key in self._tails):
+            merged[0] = AttemptProgress()
+        for key, tails in self._tails.items():
+            if (of := merged.get(alignment.get(key, key[1]))) is not None:
+                of.tails.update(tails)
         for progress in merged.values():
             progress.kernel_ends = self._kernel_ends
         sources = {name for name, _ in self._by_source.keys() | self._wrote.keys()}

@@ -15,6 +15,7 @@ from diagnose.dataclass import replace
 from diagnose.lines.timeline import AttemptProgress, Mark
 from diagnose.models import ExcludedFinding, Finding, Line, Over
 from diagnose.rules.captures import UNDATED
+from diagnose.rules.caught import all_caught
 from diagnose.rules.edges import Edges
 from diagnose.rules.ends import Ends
 from diagnose.rules.graph import plausible, waited
@@ -23,6 +24,7 @@ from diagnose.rules.precedence import DATED, SAME_TIME, Clocks, by_kernel
 
 _COMPLETED = "the job completed after it"
 _RECORDED = "the scheduler's record says that the job completed with exit code 0"
+_CAUGHT = "the same process wrote on as before, and nothing read says that it failed"
 UNWEIGHED = "it was over again; the time limit left no time to weigh whether anything failed of it"
 _AFTERWARDS = 30.0  # seconds: what an outage broke is noticed within retries and log buffers after its end
 _FLAPS_SHOWN = 8  # per unit
@@ -35,7 +37,12 @@ _WITH_PROGRESS = frozenset({"GPUThermalThrottle", "TrainingAnomaly"})
 
 
 def set_aside(
-    findings: Sequence[Finding], progress: AttemptProgress, edges: Edges, clocks: Clocks, limit: Clock = UNLIMITED
+    findings: Sequence[Finding],
+    progress: AttemptProgress,
+    edges: Edges,
+    clocks: Clocks,
+    limit: Clock = UNLIMITED,
+    ranks_known: int = 0,
 ) -> tuple[tuple[Finding, ...], tuple[ExcludedFinding, ...]]:
     """Splits findings into those that count and those that were survived; see `UNWEIGHED`."""
     end = completion(progress)
@@ -63,6 +70,8 @@ def set_aside(
         kept += [aside.finding for aside in excluded if _undated(aside)]
         excluded = [aside for aside in excluded if not _undated(aside)]
     counted, survived = _went_on(kept, excluded, edges)
+    if counted and end is None and not failed_exits(progress) and all_caught(counted, progress.tails, ranks_known):
+        return (), (*heard, *survived, *(ExcludedFinding(finding, _CAUGHT) for finding in counted))
     return counted, (*heard, *survived)
 
 
