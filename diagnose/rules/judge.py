@@ -18,6 +18,7 @@ from diagnose.rules.edges import Edges
 from diagnose.rules.graph import AFTER_SYMPTOM, Graph, explain
 from diagnose.rules.precedence import DATED, Clocks, estimate_clocks
 from diagnose.rules.survival import UNWEIGHED, completion, failed_exits, set_aside
+from diagnose.rules.toolate import too_late
 
 # Symptom types that prove by themselves that a process ended badly; a closed connection alone does not.
 _PROVES_FAILURE = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed"})
@@ -68,8 +69,10 @@ class Judge:
         shadow = [finding for finding in findings if finding.shadow]
         findings = [finding for finding in findings if not finding.shadow]
         findings += mismatch_findings(findings, self._rule_set, self._ranks_known)
-        clocks, notes = estimate_clocks(findings, progress)
+        clocks, notes = estimate_clocks(findings, progress, self._edges)
         counted, excluded = set_aside(findings, progress, self._edges, clocks, self._limit, self._ranks_known)
+        counted, late = too_late(counted, progress, self._edges, clocks)
+        excluded += late
         excluded += tuple(ExcludedFinding(finding, "experimental: it decides nothing") for finding in shadow)
         graph = explain(counted, self._edges, clocks, self._specificity, self._limit)
         roots = self._suspects(graph, clocks)

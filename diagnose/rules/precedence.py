@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from diagnose.dataclass import dataclass, field
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import Finding
+from diagnose.rules.edges import Edges
 
 SAME_TIME = 2.0  # seconds: whole-second stamps and log buffers make less undecidable
 _LARGEST_OFFSET = 900.0
@@ -88,12 +89,14 @@ def by_kernel(finding: Finding) -> bool:
     return finding.sources == _KERNEL
 
 
-def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | None) -> tuple[Clocks, tuple[str, ...]]:
+def estimate_clocks(
+    findings: Sequence[Finding], progress: AttemptProgress | None, edges: Edges | None = None
+) -> tuple[Clocks, tuple[str, ...]]:
     """Estimates how far the clocks of sources are apart, from events that several of them saw.
 
     Job sources: the same step, printed by several. Kernel logs: where nothing of a host's kernel log lies near the
-    job's failure but its first fault lies within 15 minutes of it, both are taken as one event. Returns the clocks
-    and, in words, each offset used.
+    job's failure but its first fault lies within 15 minutes of it, both are taken as one event, unless by `edges` the
+    fault explains nothing that the job says. Returns the clocks and, in words, each offset used.
     """
     offsets: dict[str, float] = {}
     notes: list[str] = []
@@ -108,7 +111,7 @@ def estimate_clocks(findings: Sequence[Finding], progress: AttemptProgress | Non
     ]
     death = min((time for finding in job if (time := clocks.first(finding)) is not None), default=None)
     if death is not None:
-        offsets.update(_kernel_offsets(findings, death))
+        offsets.update(_kernel_offsets(findings, death, edges))
     for source, offset in sorted(offsets.items()):
         if abs(offset) > SAME_TIME:
             notes.append(f"the clock of {source} differs by about {abs(offset):.0f} s from the others")
@@ -128,7 +131,7 @@ def _by_steps(step_times: Mapping[str, tuple[int, float]]) -> dict[str, float]:
     return {source: middle - time for source, time in common if SAME_TIME * 5 < abs(middle - time) <= _LARGEST_OFFSET}
 
 
-def _kernel_offsets(findings: Sequence[Finding], death: float) -> list[tuple[str, float]]:
+def _kernel_offsets(findings: Sequence[Finding], death: float, edges: Edges | None) -> list[tuple[str, float]]:
     by_source: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.sources == frozenset({"kernel"}) and finding.first is not None:
@@ -141,7 +144,18 @@ def _kernel_offsets(findings: Sequence[Finding], death: float) -> list[tuple[str
             continue
         first = min(own, key=lambda finding: finding.first or 0.0)
         gap = (first.first or 0.0) - death
+        if edges is not None and first.role != "teardown" and not _explains_any(first, findings, edges):
+            continue
         if abs(gap) <= _LARGEST_OFFSET and first.family in ("hardware", "cuda", "teardown") and gap > 0:
             # A fault that seems to follow the failure it caused; clean-up follows it by a breath in truth as well.
             found.append((source, -gap + (2.0 if first.role == "teardown" else -1.0)))
     return found
+
+
+def _explains_any(fault: Finding, findings: Sequence[Finding], edges: Edges) -> bool:
+    """Whether a fault may be what the job tells of: it explains some of it, or is said by it as well."""
+    return any(
+        edges.scope(fault, other) is not None or other.error_type == fault.error_type
+        for other in findings
+        if not by_kernel(other) and other.role != "teardown"
+    )
