@@ -19,7 +19,8 @@ NOON = 1_780_000_000.0
 
 
 def doubts(*findings, proven=False, edges=DEFAULTS, **progress):
-    aside, agreed = hearsay(findings, AttemptProgress(**progress), edges, proven=proven)
+    began = {source: marks[0].number for source, marks in progress.get("recent", {}).items() if marks}
+    aside, agreed = hearsay(findings, AttemptProgress(began=began, **progress), edges, proven=proven)
     assert not aside.keys() & agreed.keys()
     return aside
 

@@ -253,13 +253,15 @@ class Timeline:
         merged: dict[int, AttemptProgress] = {}
         for key, progress in self._by_source.items():
             merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
-        if not merged and all(alignment.get(key, key[1]) == 0 for key in self._tails):
-            merged[0] = AttemptProgress()
+        for progress in merged.values():
+            progress.kernel_ends = self._kernel_ends
+        if not merged and self._tails and all(alignment.get(key, key[1]) == 0 for key in self._tails):
+            merged[0] = (
+                AttemptProgress()
+            )  # logs that tell neither times nor steps: nothing to hold a kernel log against
         for key, tails in self._tails.items():
             if (of := merged.get(alignment.get(key, key[1]))) is not None:
                 of.tails.update(tails)
-        for progress in merged.values():
-            progress.kernel_ends = self._kernel_ends
         sources = {name for name, _ in self._by_source.keys() | self._wrote.keys()}
         alone = len(sources) == 1 and not any(seen.own for seen in self.ranks.values())
         for key, ranks in self._wrote.items():
