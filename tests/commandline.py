@@ -18,6 +18,7 @@ FIXTURES = os.path.join(ROOT, "tests", "fixtures")
 # A process that hears Ctrl-C even where the tests themselves run in the background.
 _START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "[signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)]; "
     "from diagnose.cli import main; sys.argv[0] = 'diagnose'; sys.exit(main())"
 )
 

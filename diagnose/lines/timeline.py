@@ -256,9 +256,7 @@ class Timeline:
         for progress in merged.values():
             progress.kernel_ends = self._kernel_ends
         if not merged and self._tails and all(alignment.get(key, key[1]) == 0 for key in self._tails):
-            merged[0] = (
-                AttemptProgress()
-            )  # logs that tell neither times nor steps: nothing to hold a kernel log against
+            merged[0] = AttemptProgress()
         for key, tails in self._tails.items():
             if (of := merged.get(alignment.get(key, key[1]))) is not None:
                 of.tails.update(tails)
