@@ -47,12 +47,15 @@ from diagnose.models import (
     Line,
     LogSource,
     NoHistory,
+    Opinion,
     Record,
     Report,
     RuleSet,
+    SecondOpinion,
     SourceCoverage,
     Stats,
 )
+from diagnose.rules.adopt import adopt, undecided
 from diagnose.rules.aggregate import Aggregator
 from diagnose.rules.combine import combine
 from diagnose.rules.findings import resolve
@@ -85,14 +88,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a run needs from outside: rules, the memory of other jobs, and someone to tell how far it is.
+    """What a run needs from outside: rules, the memory of other jobs, whom to ask next, whom to tell how far it is.
 
+    `second_opinion` is asked where no rule decides; without one the report says that none was configured.
     `on_progress(done, total)` gets bytes read and bytes on disk (None where not known); `on_wait(what)` what a run
     waits for that has not come yet, such as a writer of a pipe.
     """
 
     rules: RuleSet
     history: History = field(default_factory=NoHistory)
+    second_opinion: SecondOpinion | None = None
     on_progress: Callable[[int, int | None], None] | None = None
     on_wait: Callable[[str], None] | None = None
 
@@ -130,6 +135,7 @@ class _Run:
         self.notes: list[str] = []
         self.timeline = Timeline()
         self.calendar = Calendar()
+        self.witness = services.second_opinion.begin() if services.second_opinion else None
         self._trackers: dict[str, AttemptTracker] = {}
         self._covered: list[SourceCoverage] = []
         self._not_read: list[str] = []
@@ -321,6 +327,8 @@ class _Run:
                 "reached. Give fewer inputs"
             )
         report = self._built(verdict, (*rules.overridden, *notes, *self.notes))
+        if self.witness is not None and undecided(verdict):
+            report = self._with_opinion(report, verdict, self.witness.opinion(report))
         report = _with_numbers_as_given(report, self._numbers) if self._numbers else report
         return without_secrets(report)
 
@@ -353,6 +361,29 @@ class _Run:
                 explanation.excluded,
                 explanation.attribution,
                 (*explanation.notes, *notes),
+            ),
+        )
+
+    def _with_opinion(self, report: Report, verdict: Verdict, opinion: Opinion) -> Report:
+        """The report with a second opinion: what it decides where it decides, and who was asked in any case."""
+        adopted = adopt(verdict, opinion, self._services.rules)
+        return replace(
+            report,
+            status=adopted.status,
+            error_type=adopted.error_type,
+            category=adopted.category,
+            attribution=adopted.attribution,
+            sureness=adopted.sureness,
+            root_cause=adopted.root_cause,
+            recovery=adopted.recovery,
+            attempts=adopted.attempts,
+            decided_by=replace(
+                report.decided_by,
+                stage=opinion.stage if adopted is not verdict else "none",
+                agent_state=opinion.state,
+                model=opinion.model,
+                prompt=opinion.prompt,
+                similar_incidents=opinion.similar,
             ),
         )
 
@@ -439,6 +470,8 @@ class _SourceReader:
 
     def _line(self, line: Line) -> None:
         run = self._run
+        if run.witness is not None:
+            run.witness.observe(line)
         asked = run.interests.of(line.text)
         event = None
         if asked & PROGRESS or line.progress is not None:

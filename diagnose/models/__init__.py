@@ -17,6 +17,7 @@ from diagnose.models.flow import (
     SourceSet,
     Unit,
 )
+from diagnose.models.opinion import Opinion, SecondOpinion, Witness
 from diagnose.models.protocols import History, NoHistory
 from diagnose.models.report import (
     Alternative,
@@ -35,6 +36,7 @@ from diagnose.models.report import (
     Recovery,
     Report,
     RootCause,
+    SimilarIncident,
     SourceCoverage,
     Stats,
     Telling,
@@ -80,6 +82,7 @@ __all__ = [
     "Match",
     "NoHistory",
     "NodeRecovery",
+    "Opinion",
     "Over",
     "PolicyRow",
     "Progress",
@@ -91,7 +94,9 @@ __all__ = [
     "Report",
     "RootCause",
     "RuleSet",
+    "SecondOpinion",
     "Signature",
+    "SimilarIncident",
     "SourceCoverage",
     "SourceKind",
     "SourceSet",
@@ -101,4 +106,5 @@ __all__ = [
     "Telling",
     "Unit",
     "Verdict",
+    "Witness",
 ]

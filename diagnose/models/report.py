@@ -17,6 +17,7 @@ ReportStatus = Literal["failed", "no_failure", "inconclusive"]
 Sureness = Literal["confirmed", "likely", "possible"]
 JobAction = Literal["restart", "restart_elsewhere", "fix_and_resubmit", "wait_and_retry", "none", "unknown"]
 NodeActionName = Literal["inspect", "drain", "reset_gpu", "reboot", "replace"]
+AgentState = Literal["not_needed", "not_configured", "unavailable", "over_budget", "rejected", "abstained", "answered"]
 Scalar = int | float | str | bool
 
 
@@ -251,16 +252,36 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class SimilarIncident:
+    """A past incident that reads like this failure.
+
+    `similarity` is between 0 and 1. `recovered` says whether what was done about it worked, None where not known.
+    `attribution` and `job` (the recovery of the job that was tried) help whoever decides by it.
+    """
+
+    id: str
+    error_type: str
+    similarity: float
+    recovered: bool | None = None
+    summary: str = ""
+    attribution: AttributionName | None = None
+    job: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DecidedBy:
-    """Which stage decided, with what."""
+    """Which stage decided, with what.
+
+    `model` and `prompt` are what was asked, `similar_incidents` what the memory found, best first.
+    """
 
     stage: Literal["rules", "retrieval", "failure_agent", "none"]
     rule: str | None = None
     ruleset: str | None = None
-    agent_state: (
-        Literal["not_needed", "not_configured", "unavailable", "over_budget", "rejected", "abstained", "answered"]
-        | None
-    ) = None
+    agent_state: AgentState | None = None
+    model: str | None = None
+    prompt: str | None = None
+    similar_incidents: tuple[SimilarIncident, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,10 @@ _WITHOUT_RULE = "python-traceback"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided, and on what grounds; `unweighed` counts the findings that there was no time to weigh."""
+    """What was decided, and on what grounds.
+
+    `unweighed` counts the findings that there was no time to weigh; `situation` is what the policy was asked about.
+    """
 
     status: ReportStatus
     error_type: str | None
@@ -70,6 +73,7 @@ class Verdict:
     attempts: tuple[AttemptSummary, ...]
     rule: str | None
     explanation: Explanation
+    situation: Situation
     unweighed: int = 0
 
 
@@ -213,6 +217,7 @@ class _Builder:
             attempts=self._attempts(error_type),
             rule=root.rule or _WITHOUT_RULE,
             explanation=self._explanation(blame.reasons),
+            situation=situation,
         )
 
     def _unnamed(self) -> Verdict:
@@ -241,6 +246,7 @@ class _Builder:
             attempts=self._attempts(None),
             rule=None,
             explanation=self._explanation(()),
+            situation=situation,
         )
 
     def _group(self, root: Finding) -> str | None:
