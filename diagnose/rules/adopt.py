@@ -1,7 +1,8 @@
 """A second opinion becomes the verdict, where the rules had none.
 
-In: a verdict that names nothing, an opinion, the taxonomy and the policy. Out: the verdict with the opinion's words. What
-to do about it the policy says, never the opinion; nobody is drained for it, since no kernel or scheduler line was found.
+In: a verdict that names nothing, an opinion, the taxonomy and the policy. Out: the verdict with the opinion's words.
+What to do about it the policy says, never the opinion; nobody is drained for it, since no kernel's or scheduler's line
+was found.
 """
 
 from __future__ import annotations
