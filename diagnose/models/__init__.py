@@ -17,6 +17,7 @@ from diagnose.models.flow import (
     SourceSet,
     Unit,
 )
+from diagnose.models.memory import Incident, Incidents, JobContext, Workload
 from diagnose.models.opinion import Opinion, SecondOpinion, Witness
 from diagnose.models.protocols import History, NoHistory
 from diagnose.models.report import (
@@ -74,7 +75,10 @@ __all__ = [
     "Finding",
     "Frame",
     "History",
+    "Incident",
+    "Incidents",
     "Input",
+    "JobContext",
     "KeptLine",
     "LauncherFailure",
     "Line",
@@ -107,4 +111,5 @@ __all__ = [
     "Unit",
     "Verdict",
     "Witness",
+    "Workload",
 ]
