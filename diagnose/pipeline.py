@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from diagnose.clock import Clock
 from diagnose.compress import Filters, Guard, Listeners, PassThrough, Ranges, add_counts
@@ -40,6 +40,7 @@ from diagnose.models import (
     DecidedBy,
     Evidence,
     Explanation,
+    FilterRule,
     Finding,
     History,
     Input,
@@ -66,6 +67,9 @@ from diagnose.settings import Settings
 from diagnose.sources import collect, load_inventory
 from diagnose.spread import Spread, kept_lines, with_head
 
+if TYPE_CHECKING:
+    from diagnose.models.learning import FilterAdviser
+
 _MISSING_SHOWN = 8
 _YEAR_SOURCES, _YEAR_BYTES = 8, 64 * 1024  # looked into for the year
 _SURE_PACE = 10_000_000  # bytes a second, which the slowest run exceeds
@@ -91,6 +95,7 @@ class Services:
     """What a run needs from outside: rules, the memory of other jobs, whom to ask next, whom to tell how far it is.
 
     `second_opinion` is asked where no rule decides; without one the report says that none was configured.
+    `log_agent` may add filter rules while the logs stream; a run with one compresses in one process.
     `on_progress(done, total)` gets bytes read and bytes on disk (None where not known); `on_wait(what)` what a run
     waits for that has not come yet, such as a writer of a pipe.
     """
@@ -98,6 +103,7 @@ class Services:
     rules: RuleSet
     history: History = field(default_factory=NoHistory)
     second_opinion: SecondOpinion | None = None
+    log_agent: FilterAdviser | None = None
     on_progress: Callable[[int, int | None], None] | None = None
     on_wait: Callable[[str], None] | None = None
 
@@ -135,6 +141,8 @@ class _Run:
         self.notes: list[str] = []
         self.timeline = Timeline()
         self.calendar = Calendar()
+        self._advised: tuple[FilterRule, ...] = ()
+        self._advice = services.log_agent.begin() if services.log_agent and settings.compress else None
         self.witness = services.second_opinion.begin() if services.second_opinion else None
         self._trackers: dict[str, AttemptTracker] = {}
         self._covered: list[SourceCoverage] = []
@@ -200,10 +208,21 @@ class _Run:
     def _processes(self) -> int:
         """How many processes may compress; one where time could become short, since only that one leaps to an end."""
         hurried = self._total is None or self._total > _SURE_PACE * self.settings.limits.seconds
+        hurried = hurried or self._advice is not None  # which is of this process
         return 1 if hurried or not self.settings.compress else self.settings.processes
 
     def _compressor(self, source: LogSource, start: int = 0) -> Ranges:
-        return Ranges(source, self._filters, self._guard, self.settings.limits, start, listeners=self._listeners)
+        watch = None if self._advice is None else self._advice.watch(source)
+        limits, listeners = self.settings.limits, self._listeners
+        return Ranges(source, self._filters, self._guard, limits, start, listeners=listeners, watch=watch)
+
+    def _take_advice(self, compressor: Ranges | PassThrough) -> None:
+        """Lets new filter rules apply to the rest of this source and to those that follow."""
+        news = self._advice.news() if self._advice is not None else ()
+        if news and isinstance(compressor, Ranges):
+            self._advised += tuple(news)
+            self._filters = Filters((*self._services.rules.filters, *self._advised))
+            compressor.adopt(self._filters)
 
     def _read_spread(self, spread: Spread, index: int, item: Input) -> bool:
         """Feeds one source that other processes compress; says no where it must be read here, from its start."""
@@ -246,6 +265,8 @@ class _Run:
                 if not gap and (gap := item.left_out()):
                     reader.leap()
                 reader.feed(compressor.feed(block))
+                if self._advice is not None:
+                    self._take_advice(compressor)
                 if self._clock.reading_over and not gap:
                     raise LimitExceeded(f"{source.name}: {self._clock} was reached; what follows was not read")
         except SourceError as error:

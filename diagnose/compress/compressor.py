@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import compress, repeat
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from diagnose.compress.filters import NOTHING, ROUTINE_BYTES, Filters, Hit
 from diagnose.compress.guard import Answer, Guard
@@ -22,6 +22,9 @@ from diagnose.compress.sampling import ProgressSampler, Quota, Writers
 from diagnose.compress.splitter import Plain, Segment, Splitter
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
+
+if TYPE_CHECKING:
+    from diagnose.models.learning import LineWatch
 
 
 class _Verdict:
@@ -72,10 +75,11 @@ class Compressor:
         first: int = 1,
         inside: bool = False,
         listeners: Listeners | None = None,
+        watch: LineWatch | None = None,
     ) -> None:
         """`first` is the number of the first line; `inside` a source, a record may be open there.
 
-        Without `listeners` no line is thinned out for being repeated.
+        Without `listeners` no line is thinned out for being repeated. `watch` sees the lines of plain runs.
         """
         self._first = first
         self._kind = source.kind
@@ -92,6 +96,7 @@ class Compressor:
         self._progress = ProgressSampler()
         self._quota = Quota()
         self._repeats = None if listeners is None else Repeats(listeners)
+        self._watch = watch
         self._out: list[KeptLine] = []
         self._bytes = self._kept = self._dropped = self._collapsed = self._truncated = self._evicted = 0
 
@@ -118,6 +123,12 @@ class Compressor:
             self._piece(piece)
         return self._flush()
 
+    def adopt(self, filters: Filters) -> None:
+        """Judge by other filter rules from here on."""
+        self._filters = filters
+        self._cache.clear()
+        self._cache_bytes = 0
+
     def finish(self) -> list[KeptLine]:
         """End the source and give the rest."""
         for piece in self._splitter.finish():
@@ -142,6 +153,8 @@ class Compressor:
     def _plain(self, run: Plain) -> None:
         """Judge a run of whole lines."""
         templates = template(run.text).split(b"\n")
+        if self._watch is not None:
+            self._watch.lines(run.lines, templates)
         place = 0
         while place < len(templates):
             place = (self._in_record if self._hold else self._outside)(run, templates, place)

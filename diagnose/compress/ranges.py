@@ -8,7 +8,7 @@ one are kept as if it were open. `range_blocks` cuts one range out of a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from diagnose.compress.compressor import Compressor
 from diagnose.compress.filters import Filters
@@ -16,6 +16,9 @@ from diagnose.compress.guard import Guard
 from diagnose.compress.repeats import Listeners
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
+
+if TYPE_CHECKING:
+    from diagnose.models.learning import LineWatch
 
 RANGE_BYTES: Final = 32 * 1024 * 1024
 
@@ -32,10 +35,12 @@ class Ranges:
         start: int = 0,
         *,
         listeners: Listeners | None = None,
+        watch: LineWatch | None = None,
     ) -> None:
         self._begun_with = (source, filters, guard, limits)
         self._listeners = listeners
-        self._current = Compressor(*self._begun_with, inside=start > 0, listeners=listeners)
+        self._watch = watch
+        self._current = Compressor(*self._begun_with, inside=start > 0, listeners=listeners, watch=watch)
         self._before = CompressionCounts()  # of the ranges that have ended
         self._position = start
         self._border = (start - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES if start else RANGE_BYTES
@@ -58,12 +63,22 @@ class Ranges:
             self._border = (self._position - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES
             self._before = self.counts
             self._current = Compressor(
-                *self._begun_with, first=self._before.lines + 1, inside=True, listeners=self._listeners
+                *self._begun_with,
+                first=self._before.lines + 1,
+                inside=True,
+                listeners=self._listeners,
+                watch=self._watch,
             )
             data = data[end:]
         self._position += len(data)
         out += self._current.feed(data)
         return out
+
+    def adopt(self, filters: Filters) -> None:
+        """Judge by other filter rules from here on."""
+        source, _, guard, limits = self._begun_with
+        self._begun_with = (source, filters, guard, limits)
+        self._current.adopt(filters)
 
     def finish(self) -> list[KeptLine]:
         """End the source and give the rest."""
