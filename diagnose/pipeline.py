@@ -32,23 +32,28 @@ from diagnose.lines.inventory import Inventory
 from diagnose.lines.jobs import JobNumbers, of_current_states, of_last_run, of_this_job
 from diagnose.lines.order import restore
 from diagnose.lines.progress import ProgressReader, recorded_completion, recorded_exit
+from diagnose.lines.stamps import is_dated
 from diagnose.lines.steps import STEP_LITERALS
-from diagnose.lines.timeline import Timeline
+from diagnose.lines.timeline import AttemptProgress, Timeline
 from diagnose.models import (
     CompressionCounts,
     Coverage,
     DecidedBy,
+    Drained,
     Evidence,
     Explanation,
     FilterRule,
     Finding,
     History,
     Input,
+    JobContext,
     KeptLine,
     Line,
     LogSource,
+    Memory,
     NoHistory,
     Opinion,
+    Particulars,
     Record,
     Report,
     RuleSet,
@@ -59,10 +64,11 @@ from diagnose.models import (
 from diagnose.rules.adopt import adopt, undecided
 from diagnose.rules.aggregate import Aggregator
 from diagnose.rules.combine import combine
-from diagnose.rules.findings import resolve
+from diagnose.rules.findings import iso, resolve
 from diagnose.rules.matcher import Matcher
+from diagnose.rules.policy import circumstances
 from diagnose.rules.secrets import without_secrets
-from diagnose.rules.verdict import Verdict, decide
+from diagnose.rules.verdict import Verdict, decide, place_of
 from diagnose.settings import Settings
 from diagnose.sources import collect, load_inventory
 from diagnose.spread import Spread, kept_lines, with_head
@@ -71,6 +77,7 @@ if TYPE_CHECKING:
     from diagnose.models.learning import FilterAdviser
 
 _MISSING_SHOWN = 8
+_HOSTS_KEPT = 4096  # by a memory, of one job
 _YEAR_SOURCES, _YEAR_BYTES = 8, 64 * 1024  # looked into for the year
 _SURE_PACE = 10_000_000  # bytes a second, which the slowest run exceeds
 _LISTING_RECORDS = 100_000
@@ -81,19 +88,24 @@ _WANTS_KERNEL_LOG = frozenset({"hardware", "cuda", "comm", "network", "host", "n
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to diagnose: inputs of one job. Paths may be files, globs, directories, archives or `-`."""
+    """What to diagnose: inputs of one job. Paths may be files, globs, directories, archives or `-`.
+
+    `context` is who the job is, as far as whoever asks knows; only a memory of other jobs wants to know.
+    """
 
     paths: Sequence[str]
     kernel_logs: Sequence[str] = ()
     scheduler_records: Sequence[str] = ()
     inventory: str | None = None
     stdin: BinaryIO | None = None
+    context: JobContext = JobContext()
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
     """What a run needs from outside: rules, the memory of other jobs, whom to ask next, whom to tell how far it is.
 
+    `memory` hears what is read and knows what earlier runs say; where there is one, it takes the place of `history`.
     `second_opinion` is asked where no rule decides; without one the report says that none was configured.
     `log_agent` may add filter rules while the logs stream; a run with one compresses in one process.
     `on_progress(done, total)` gets bytes read and bytes on disk (None where not known); `on_wait(what)` what a run
@@ -102,6 +114,7 @@ class Services:
 
     rules: RuleSet
     history: History = field(default_factory=NoHistory)
+    memory: Memory | None = None
     second_opinion: SecondOpinion | None = None
     log_agent: FilterAdviser | None = None
     on_progress: Callable[[int, int | None], None] | None = None
@@ -144,6 +157,8 @@ class _Run:
         self._advised: tuple[FilterRule, ...] = ()
         self._advice = services.log_agent.begin() if services.log_agent and settings.compress else None
         self.witness = services.second_opinion.begin() if services.second_opinion else None
+        self.remembrance = services.memory.begin(request.context) if services.memory else None
+        self.hearers = tuple(one.observe for one in (self.witness, self.remembrance) if one is not None)
         self._trackers: dict[str, AttemptTracker] = {}
         self._covered: list[SourceCoverage] = []
         self._not_read: list[str] = []
@@ -330,6 +345,10 @@ class _Run:
         alignment = align(self._trackers)
         attempts = self.timeline.attempts(alignment)
         rules = self._services.rules
+        last = attempts[max(attempts)] if attempts else AttemptProgress()
+        history = self._services.history
+        if self.remembrance is not None:
+            history = self.remembrance.history(job=self.jobs.slurm, at=_dated(last.ended))
         resolved = resolve(self._groups, rules, attempts, alignment, self.inventory, self.timeline.boots, self.jobs)
         verdict = decide(
             resolved.findings,
@@ -338,7 +357,7 @@ class _Run:
             attempts,
             self.timeline,
             self.inventory,
-            self._services.history,
+            history,
             None if any(covered.kind == "scheduler" for covered in self._covered) else self.jobs.slurm,
             self._clock.rest(),
         )
@@ -349,9 +368,25 @@ class _Run:
             )
         report = self._built(verdict, (*rules.overridden, *notes, *self.notes))
         if self.witness is not None and undecided(verdict):
-            report = self._with_opinion(report, verdict, self.witness.opinion(report))
+            verdict, report = self._with_opinion(report, verdict, self.witness.opinion(report), history)
         report = _with_numbers_as_given(report, self._numbers) if self._numbers else report
-        return without_secrets(report)
+        report = without_secrets(report)
+        if self.remembrance is None:
+            return report
+        return self.remembrance.conclude(report, self._particulars(verdict, last))
+
+    def _particulars(self, verdict: Verdict, last: AttemptProgress) -> Particulars:
+        """What a memory keeps of this run beside its report."""
+        alone = replace(verdict.situation, unit_repeats=0, workload_repeats=0, drained=Drained())
+        return Particulars(
+            circumstances=circumstances(alone),
+            job=self.jobs.slurm,
+            place=place_of(verdict.situation.root),
+            hosts=(self.inventory.job_hosts or self.inventory.hosts)[:_HOSTS_KEPT],
+            gpus=self.inventory.world_size or len(self.inventory.ranks_seen | self.timeline.ranks.keys()) or None,
+            started=_dated(last.started),
+            ended=_dated(last.ended),
+        )
 
     def _built(self, verdict: Verdict, notes: tuple[str, ...]) -> Report:
         explanation = verdict.explanation
@@ -385,10 +420,12 @@ class _Run:
             ),
         )
 
-    def _with_opinion(self, report: Report, verdict: Verdict, opinion: Opinion) -> Report:
-        """The report with a second opinion: what it decides where it decides, and who was asked in any case."""
-        adopted = adopt(verdict, opinion, self._services.rules)
-        return replace(
+    def _with_opinion(
+        self, report: Report, verdict: Verdict, opinion: Opinion, history: History
+    ) -> tuple[Verdict, Report]:
+        """Verdict and report with a second opinion: what it decides where it decides, who was asked in any case."""
+        adopted = adopt(verdict, opinion, self._services.rules, history)
+        return adopted, replace(
             report,
             status=adopted.status,
             error_type=adopted.error_type,
@@ -446,6 +483,12 @@ class _Run:
         )
 
 
+def _dated(time: float | None) -> float | None:
+    """A time whose year an input stated."""
+    stamp = iso(time)
+    return time if stamp is not None and is_dated(stamp) else None
+
+
 def _named(sources: Sequence[str]) -> str:
     more = len(sources) - 3
     return ", ".join(sources[:3]) + (f" and {more} more" if more > 0 else "")
@@ -491,8 +534,8 @@ class _SourceReader:
 
     def _line(self, line: Line) -> None:
         run = self._run
-        if run.witness is not None:
-            run.witness.observe(line)
+        for hear in run.hearers:
+            hear(line)
         asked = run.interests.of(line.text)
         event = None
         if asked & PROGRESS or line.progress is not None:
@@ -564,6 +607,8 @@ class _SourceReader:
         """Matches a record in the attempt in which it began: it may close only when the next one is under way."""
         if record.kind == "scheduler" and (event := recorded_exit(record)) is not None:
             self._run.timeline.add(event)
+        if record.kind == "scheduler" and self._run.remembrance is not None:
+            self._run.remembrance.record(record)
         number = record.first.number
         attempt = next((attempt for start, attempt in reversed(self._starts) if start <= number), 0)
         self._run.inventory.whereabouts.learn(record, attempt)

@@ -75,6 +75,7 @@ def everything(text: str) -> Report:
         coverage=Coverage((SourceCoverage(f"{text}.log", "job", 12),), (text,), 4, 8, 2, 1),
         decided_by=DecidedBy("rules", "a-rule", "1.0.0", "not_needed"),
         stats=Stats(100, 12, 12, 0.25),
+        changes=(f"packages: torch 2.4.0 -> {text}",),
         explanation=Explanation(
             (finding,), {"f1": (text,)}, (ExcludedFinding(replace(finding, id="f2"), text),), (text,), (text,)
         ),

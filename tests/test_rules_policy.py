@@ -7,7 +7,7 @@ import pytest
 
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress, Timeline
-from diagnose.models import Culprit, Evidence
+from diagnose.models import Culprit, Drained, Evidence
 from diagnose.rules.policy import TESTS, Situation, fits, recover
 from diagnose.rules.repeats import Repeats
 from diagnose.rules.verdict import decide
@@ -298,9 +298,12 @@ class Remembered:
         self.asked.append((host, gpu, error_type))
         return self._unit
 
-    def workload_repeats(self, *, error_type, step):
+    def workload_repeats(self, *, error_type, step, place=""):
         self.asked.append((error_type, step))
         return self._workload
+
+    def drained(self, *, besides):
+        return Drained()
 
 
 def verdict(error_type, rule_set, history, **how):

@@ -17,9 +17,9 @@ from diagnose.models.flow import (
     SourceSet,
     Unit,
 )
-from diagnose.models.memory import Incident, Incidents, JobContext, Workload
+from diagnose.models.memory import Circumstances, Incident, Incidents, JobContext, Particulars, Target, Workload
 from diagnose.models.opinion import Opinion, SecondOpinion, Witness
-from diagnose.models.protocols import History, NoHistory
+from diagnose.models.protocols import Drained, History, Memory, NoHistory, Remembrance
 from diagnose.models.report import (
     Alternative,
     AttemptSummary,
@@ -43,6 +43,7 @@ from diagnose.models.report import (
     Telling,
 )
 from diagnose.models.rule import (
+    Budgets,
     DiagnosisRule,
     Edge,
     ErrorType,
@@ -60,12 +61,15 @@ __all__ = [
     "Alternative",
     "Attempt",
     "AttemptSummary",
+    "Budgets",
     "ChainLink",
+    "Circumstances",
     "CompressionCounts",
     "Coverage",
     "Culprit",
     "DecidedBy",
     "DiagnosisRule",
+    "Drained",
     "Edge",
     "ErrorType",
     "Evidence",
@@ -84,10 +88,12 @@ __all__ = [
     "Line",
     "LogSource",
     "Match",
+    "Memory",
     "NoHistory",
     "NodeRecovery",
     "Opinion",
     "Over",
+    "Particulars",
     "PolicyRow",
     "Progress",
     "ProgressEvent",
@@ -95,6 +101,7 @@ __all__ = [
     "Record",
     "RecordKind",
     "Recovery",
+    "Remembrance",
     "Report",
     "RootCause",
     "RuleSet",
@@ -107,6 +114,7 @@ __all__ = [
     "Stats",
     "Table",
     "TableRow",
+    "Target",
     "Telling",
     "Unit",
     "Verdict",

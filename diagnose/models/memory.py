@@ -1,15 +1,16 @@
 """What past failures were, and how others read them: the incidents of the memory, a job's identity.
 
-In: nothing. Out: `JobContext` (who a job is), `Incident` (what a past failure came to), and the protocols by which
-retrieval, the learning loop and evaluation read incidents without knowing where they are kept.
+In: nothing. Out: `JobContext` (who a job is), `Incident` (what a past failure came to), `Particulars` (what a memory
+keeps of a run beside its report), and the protocol by which retrieval, the learning loop and evaluation read incidents
+without knowing where they are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
-from diagnose.dataclass import dataclass
+from diagnose.dataclass import dataclass, field
 from diagnose.models.report import ReportStatus
 from diagnose.models.rule import AttributionName
 
@@ -45,6 +46,54 @@ class JobContext:
     def workload(self) -> Workload:
         """The workload that this job is one run of."""
         return Workload(self.name, self.user, self.image)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A host that an action may be about. `presumed`: no line of the finding names it; `asks`: its driver's word."""
+
+    host: str
+    gpu: str | None = None
+    presumed: bool = False
+    asks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """All that the policy looks at, as plain data, so that a verdict can be replayed under another policy.
+
+    `tests` holds the answers to the questions of `rules/policy.py`; `physical` whether a kernel or scheduler line
+    stands behind the verdict; `repeats` how often this workload failed alike; `drained` and `nodes` what is left of the
+    budget of drains.
+    """
+
+    status: ReportStatus
+    error_type: str | None = None
+    attribution: AttributionName | None = None
+    tests: Mapping[str, bool] = field(default_factory=dict)
+    targets: tuple[Target, ...] = ()
+    physical: bool = False
+    checkpoint: str | None = None
+    repeats: int = 0
+    drained: int = 0
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Particulars:
+    """What a memory keeps of a run beside its report. Times are seconds since the epoch, None where no date is known.
+
+    `place` is where in the code the failure arose; `hosts` are those that the job is known to have run on, `gpus` how
+    many it had. `circumstances` know nothing of other jobs: what the history said can be asked again.
+    """
+
+    circumstances: Circumstances
+    job: str | None = None
+    place: str = ""
+    hosts: tuple[str, ...] = ()
+    gpus: int | None = None
+    started: float | None = None
+    ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

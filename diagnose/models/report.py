@@ -307,7 +307,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One explained verdict on one job: the object behind every rendering."""
+    """One explained verdict on one job: the object behind every rendering.
+
+    `changes` are what is different from this workload's last good attempt, in words, where a memory knows of one.
+    """
 
     status: ReportStatus
     error_type: str | None
@@ -324,4 +327,5 @@ class Report:
     coverage: Coverage
     decided_by: DecidedBy
     stats: Stats
+    changes: tuple[str, ...] = ()
     explanation: Explanation = field(default_factory=Explanation)

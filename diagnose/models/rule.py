@@ -281,7 +281,11 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """A row of `rules/policy.yml`; the first that fits wins. `when` names tests of `rules/policy.py`, all must hold."""
+    """A row of `rules/policy.yml`; the first that fits wins. `when` names tests of `rules/policy.py`, all must hold.
+
+    `budget` is how often one workload is started again for one root before a person should look, where that is not what
+    the file says for all rows; rows that are not `counted` may do so for ever.
+    """
 
     id: str
     job: Literal["restart", "restart_elsewhere", "fix_and_resubmit", "wait_and_retry", "none", "unknown"]
@@ -290,6 +294,16 @@ class PolicyRow:
     when: tuple[str, ...] = ()
     nodes: tuple[Literal["inspect", "drain", "reset_gpu", "reboot", "replace"], ...] = ()
     hint: str = ""
+    budget: int | None = None
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What the policy may ask for in all: restarts of one workload for one root, the share of nodes drained an hour."""
+
+    restarts: int = 3
+    drains_per_hour: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +317,7 @@ class RuleSet:
     filters: tuple[FilterRule, ...]
     tables: Mapping[str, Table]
     policy: tuple[PolicyRow, ...]
+    budgets: Budgets = Budgets()
     paths: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     programs: Mapping[str, Program] = field(default_factory=dict)

@@ -18,7 +18,7 @@ SCHEMA = "diagnose.report/v1"
 _NOT_IN_CONTRACT = frozenset({"explanation", "message", "pod", "presumed"})
 _RENAMED = {"for_": "for"}
 # Left out where unknown: the contract has them optional but not null, or they would only be noise.
-_OPTIONAL = frozenset({"agent_state"})
+_OPTIONAL = frozenset({"agent_state", "changes"})
 # Where no input states the year there is no time to give: the screen shows the clock, which was read.
 _TIMES = frozenset({"time", "started", "ended", "last_step_time"})
 
@@ -38,7 +38,7 @@ def _plain(value: object) -> Json:
             if field.name in _NOT_IN_CONTRACT:
                 continue
             item = getattr(value, field.name)
-            if item is None and field.name in _OPTIONAL:
+            if not item and field.name in _OPTIONAL:
                 continue
             if field.name in _TIMES and isinstance(item, str) and not is_dated(item):
                 item = None

@@ -114,6 +114,7 @@ def screen(report: Report, *, verbose: bool = False) -> list[Row]:
             )
         )
         rows.append(Row("Decide", alternative.test))
+    rows.extend(Row("Changed" if index == 0 else "", change) for index, change in enumerate(report.changes))
     rows.extend(_recovery_rows(report))
     rows.extend(_sure_rows(report))
     rows.extend(_coverage_rows(report, common))

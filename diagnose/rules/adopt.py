@@ -8,9 +8,11 @@ was found.
 from __future__ import annotations
 
 from diagnose.dataclass import replace
-from diagnose.models import Opinion, RootCause, RuleSet
+from diagnose.models import History, NoHistory, Opinion, RootCause, RuleSet
 from diagnose.rules.policy import recover
-from diagnose.rules.verdict import Verdict
+from diagnose.rules.verdict import Verdict, repeats_of
+
+_NOTHING_KNOWN = NoHistory()
 
 
 def undecided(verdict: Verdict) -> bool:
@@ -18,7 +20,7 @@ def undecided(verdict: Verdict) -> bool:
     return verdict.status != "no_failure" and verdict.error_type is None
 
 
-def adopt(verdict: Verdict, opinion: Opinion, rule_set: RuleSet) -> Verdict:
+def adopt(verdict: Verdict, opinion: Opinion, rule_set: RuleSet, history: History = _NOTHING_KNOWN) -> Verdict:
     """The verdict as the opinion has it; unchanged where the rules decided, or the opinion decides nothing known."""
     entry = rule_set.taxonomy.get(opinion.error_type or "")
     if not undecided(verdict) or opinion.stage == "none" or entry is None or entry.symptom:
@@ -27,7 +29,13 @@ def adopt(verdict: Verdict, opinion: Opinion, rule_set: RuleSet) -> Verdict:
     reasons = opinion.reasons
     if attribution != entry.attribution and not reasons:
         attribution = entry.attribution or "unknown"  # another one wants a reason
-    situation = replace(verdict.situation, status="failed", error_type=entry.name, attribution=attribution)
+    situation = replace(
+        verdict.situation,
+        status="failed",
+        error_type=entry.name,
+        attribution=attribution,
+        workload_repeats=repeats_of(history, entry.name, verdict.situation.progress, ""),
+    )
     known = verdict.root_cause.evidence if verdict.root_cause else ()
     attempts = tuple(
         replace(attempt, error_type=entry.name) if attempt.diagnosed else attempt for attempt in verdict.attempts
@@ -40,7 +48,7 @@ def adopt(verdict: Verdict, opinion: Opinion, rule_set: RuleSet) -> Verdict:
         attribution=attribution,
         sureness=opinion.sureness,
         root_cause=RootCause(opinion.summary or entry.meaning, opinion.evidence or known, reasons),
-        recovery=recover(rule_set.policy, situation, opinion.settle, ()),
+        recovery=recover(rule_set.policy, situation, opinion.settle, (), rule_set.budgets),
         attempts=attempts,
         situation=situation,
     )

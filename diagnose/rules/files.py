@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from diagnose.dataclass import dataclass
-from diagnose.models.rule import AttributionName, ErrorType, PolicyRow, Program, TableRow
+from diagnose.models.rule import AttributionName, Budgets, ErrorType, PolicyRow, Program, TableRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +85,5 @@ class PolicyFile:
     """`policy.yml`: what to do about a verdict. The first row that fits wins; a site's new rows come first."""
 
     rules: tuple[PolicyRow, ...]
+    budgets: Budgets | None = None
     schema: Literal["policy/v1"] = "policy/v1"

@@ -15,7 +15,7 @@ import yaml
 
 from diagnose.dataclass import dataclass, field
 from diagnose.errors import Problem, RuleError
-from diagnose.models.rule import DiagnosisRule, ErrorType, FilterRule, PolicyRow, Program, RuleSet, Table
+from diagnose.models.rule import Budgets, DiagnosisRule, ErrorType, FilterRule, PolicyRow, Program, RuleSet, Table
 from diagnose.rules.consistency import check_consistency
 from diagnose.rules.decode import compose, decode, decode_node, line_numbers
 from diagnose.rules.files import PolicyFile, ProgramsFile, TableFile, TagsFile, TaxonomyFile
@@ -70,6 +70,7 @@ class _Collected:
     programs: dict[str, Program] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     policy: list[PolicyRow] = field(default_factory=list)
+    budgets: Budgets = Budgets()
     places: dict[str, str] = field(default_factory=dict)  # of policy rows, each in its own file
     paths: dict[str, str] = field(default_factory=dict)
     overridden: list[str] = field(default_factory=list)
@@ -190,6 +191,10 @@ class _Collected:
                 if site:
                     self.overridden.append(f"{file.path} adds the policy row {row.id} before the shipped ones")
         self.policy = new + self.policy
+        if value.budgets is not None:
+            if site and value.budgets != self.budgets:
+                self.overridden.append(f"{file.path} overrides the budgets of the policy")
+            self.budgets = value.budgets
         self.paths["policy"] = file.path
 
     def _add_table(self, file: RuleFile, *, site: bool) -> None:
@@ -228,6 +233,7 @@ class _Collected:
             filters=tuple(rule for rule in rules if isinstance(rule, FilterRule)),
             tables=self.tables,
             policy=tuple(self.policy),
+            budgets=self.budgets,
             paths=self.paths,
             overridden=tuple(self.overridden),
             programs=self.programs,

@@ -2,17 +2,31 @@
 
 In: the verdict so far, progress, attempts, the history. Out: a `Recovery`. The tests that rows name stand in `TESTS`;
 each answers one question of the policy in one line. Drain, reset, reboot and replace need a kernel or scheduler line or
-the same unit in two runs; without that they become an inspection.
+the same unit in two runs; without that they become an inspection. Their answers are plain data (`Circumstances`), by
+which `recall` decides, so that a recorded verdict can be replayed under another policy. Budgets have the last word:
+a workload that was started again often enough is not, and no more nodes are drained in an hour than the policy allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from diagnose.dataclass import dataclass, field
+from diagnose.dataclass import dataclass, field, replace
 from diagnose.lines.kernel import is_kernel_line
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import Culprit, DiagnosisRule, Finding, NodeRecovery, PolicyRow, Recovery
+from diagnose.models import (
+    Budgets,
+    Circumstances,
+    Culprit,
+    DiagnosisRule,
+    Drained,
+    Finding,
+    NodeRecovery,
+    PolicyRow,
+    Recovery,
+    Target,
+)
+from diagnose.models.report import NodeActionName
 from diagnose.models.rule import AttributionName
 from diagnose.rules.repeats import Repeats
 
@@ -28,7 +42,7 @@ _SCHEDULER_WORDS = (
     "k8s ",
 )
 # What NVIDIA's driver says is needed to recover (Xid 154): its own word on its own device goes before any table's.
-_DRIVER_ASKS: Mapping[str, tuple[str, ...]] = {
+_DRIVER_ASKS: Mapping[str, tuple[NodeActionName, ...]] = {
     "GPU Reset Required": ("drain", "reset_gpu"),
     "Drain and Reset": ("drain", "reset_gpu"),
     "Node Reboot Required": ("drain", "reboot"),
@@ -52,7 +66,8 @@ _WRONG_ADDRESS = (
 class Situation:
     """What the policy may ask about.
 
-    `repeats` says what happened before within the inputs; `unit_repeats` and `workload_repeats` come from the history.
+    `repeats` says what happened before within the inputs; `unit_repeats`, `workload_repeats` and `drained` come from
+    the history.
     `hosts` are the hosts at fault, `struck` all where this kind of error was seen, `job_hosts` how many the job is
     known to run on; `foreign` whether somebody else's process is to blame; `by_owner` whether the owner ended the job,
     `by_administrator` whether a person in charge did; `driver_asks` is the recovery that the driver of the GPU at
@@ -77,6 +92,7 @@ class Situation:
     driver_asks: Mapping[str, str] = field(default_factory=dict)
     unit_repeats: int = 0
     workload_repeats: int = 0
+    drained: Drained = Drained()
 
     def xid(self) -> int | None:
         """The Xid of the root finding."""
@@ -189,43 +205,123 @@ TESTS: Mapping[str, Callable[[Situation], bool]] = {
 }
 
 
-def recover(rows: Sequence[PolicyRow], situation: Situation, hint: str, checks: Sequence[str]) -> Recovery:
+# The tests whose answers rest on what other jobs say of a unit, or earlier runs of a workload.
+OF_UNIT = frozenset({"again_on_unit"})
+OF_WORKLOAD = frozenset({"repeated", "at_step"})
+_AGAIN = frozenset({"restart", "restart_elsewhere", "wait_and_retry"})
+_OUT_OF_SERVICE = frozenset({"drain", "replace"})
+
+
+def recover(
+    rows: Sequence[PolicyRow],
+    situation: Situation,
+    hint: str,
+    checks: Sequence[str],
+    budgets: Budgets = Budgets(),  # noqa: B008 - frozen
+) -> Recovery:
     """The recovery that the first fitting row asks for; `unknown` where none fits."""
-    row = next((row for row in rows if fits(row, situation)), None)
+    return recall(rows, circumstances(situation), hint, checks, budgets)
+
+
+def circumstances(situation: Situation) -> Circumstances:
+    """All that the policy looks at, as plain data."""
+    presumed = {culprit.id for culprit in situation.culprits if culprit.presumed}
+    return Circumstances(
+        status=situation.status,  # type: ignore[arg-type]
+        error_type=situation.error_type,
+        attribution=situation.attribution,
+        tests={name: test(situation) for name, test in TESTS.items()},
+        targets=tuple(
+            Target(host, gpu, host in presumed, situation.driver_asks.get(host, ""))
+            for host, gpu in _targets(situation)
+        ),
+        physical=situation.physical(),
+        checkpoint=situation.progress.checkpoint_complete,
+        repeats=situation.workload_repeats,
+        drained=situation.drained.hosts,
+        nodes=situation.drained.nodes,
+    )
+
+
+def with_history(known: Circumstances, unit_repeats: int, workload_repeats: int, drained: Drained) -> Circumstances:
+    """Circumstances that knew nothing of other jobs, with what these say."""
+    tests = dict(known.tests)
+    tests.update(dict.fromkeys(OF_UNIT, True) if unit_repeats else {})
+    tests.update(dict.fromkeys(OF_WORKLOAD, True) if workload_repeats else {})
+    return replace(
+        known,
+        tests=tests,
+        physical=known.physical or (unit_repeats > 0 and bool(known.targets)),
+        repeats=workload_repeats,
+        drained=drained.hosts,
+        nodes=drained.nodes,
+    )
+
+
+def recall(
+    rows: Sequence[PolicyRow],
+    known: Circumstances,
+    hint: str,
+    checks: Sequence[str],
+    budgets: Budgets = Budgets(),  # noqa: B008 - frozen
+) -> Recovery:
+    """The recovery under these circumstances."""
+    row = next((row for row in rows if _fits(row, known)), None)
     if row is None:
         return Recovery("unknown", hint, checks=tuple(checks))
     nodes: list[NodeRecovery] = []
-    presumed = {culprit.id for culprit in situation.culprits if culprit.presumed}
-    for host, gpu in _targets(situation):
-        proven = situation.physical() and host not in presumed
-        wanted = row.nodes if proven else tuple("inspect" for _ in row.nodes[:1])
-        asked = situation.driver_asks.get(host, "")
-        if asked in _DRIVER_ASKS and proven and "replace" not in wanted:
-            wanted = _DRIVER_ASKS[asked]
+    spared: list[str] = []
+    left = _drains_left(known, budgets)
+    for target in known.targets:
+        host, gpu = target.host, target.gpu
+        proven = known.physical and not target.presumed
+        wanted: tuple[NodeActionName, ...] = row.nodes if proven or not row.nodes else ("inspect",)
+        if target.asks in _DRIVER_ASKS and proven and "replace" not in wanted:
+            wanted = _DRIVER_ASKS[target.asks]
+        if left is not None and _OUT_OF_SERVICE & set(wanted):
+            if left < 1:
+                wanted = ("inspect",)
+                spared.append(host)
+            left -= 1
         for action in wanted:
-            why = f"{situation.error_type or 'failure'} on {host}" + (f" GPU {gpu}" if gpu else "")
+            why = f"{known.error_type or 'failure'} on {host}" + (f" GPU {gpu}" if gpu else "")
             # The ends of a link are reset together, with every GPU and switch of the host.
-            of_all = situation.error_type in _RESET_TOGETHER and action == "reset_gpu"
+            of_all = known.error_type in _RESET_TOGETHER and action == "reset_gpu"
             why += ", all its GPUs and switches together" if of_all else ""
-            nodes.append(NodeRecovery(host, action, why, None if of_all else gpu))  # type: ignore[arg-type]
-    job = row.job
-    checkpoint = None
-    if job in ("restart", "restart_elsewhere", "wait_and_retry", "fix_and_resubmit"):
-        checkpoint = situation.progress.checkpoint_complete
-    said = row.hint.rstrip(".").lower() in hint.lower()  # a rule may say so itself
-    full_hint = hint if said else f"{hint} {row.hint}".strip()
-    for host in dict.fromkeys(node.host for node in nodes if node.host in situation.driver_asks):
-        full_hint = f"{full_hint} The driver on {host} asks for: {situation.driver_asks[host]} (Xid 154).".strip()
+            nodes.append(NodeRecovery(host, action, why, None if of_all else gpu))
+    job, said = row.job, row.hint
+    budget = budgets.restarts if row.budget is None else row.budget
+    if job in _AGAIN and row.counted and known.repeats and known.repeats >= budget:
+        times = f"{known.repeats} times" if known.repeats > 1 else "once"
+        job = "none"
+        said = f"It was started again {times} for this and came no further: a person should look."
+    checkpoint = known.checkpoint if job in _AGAIN or job == "fix_and_resubmit" else None
+    full_hint = hint if said.rstrip(".").lower() in hint.lower() else f"{hint} {said}".strip()  # a rule may say so
+    for host, asks in {target.host: target.asks for target in known.targets if target.asks}.items():
+        if any(node.host == host for node in nodes):
+            full_hint = f"{full_hint} The driver on {host} asks for: {asks} (Xid 154).".strip()
+    if spared:
+        which = f"{known.drained} of {known.nodes} nodes" if known.drained else "as many nodes as may be"
+        full_hint = f"{full_hint} Not drained: {', '.join(spared[:4])}, for {which} were within the hour.".strip()
     return Recovery(job, full_hint, tuple(nodes), tuple(checks), checkpoint, row.id)
+
+
+def _drains_left(known: Circumstances, budgets: Budgets) -> int | None:
+    """How many more nodes may be drained within the hour; None where no store counts them."""
+    return None if known.nodes is None else max(1, int(budgets.drains_per_hour * known.nodes)) - known.drained
 
 
 def fits(row: PolicyRow, situation: Situation) -> bool:
     """Whether a row's error types and tests fit."""
-    if row.error_types and situation.error_type not in row.error_types:
+    return _fits(row, circumstances(situation))
+
+
+def _fits(row: PolicyRow, known: Circumstances) -> bool:
+    if row.error_types and known.error_type not in row.error_types:
         return False
-    if situation.error_type is not None and situation.error_type in row.but:
+    if known.error_type is not None and known.error_type in row.but:
         return False
-    return all(TESTS[name](situation) for name in row.when)
+    return all(known.tests.get(name, False) for name in row.when)
 
 
 def _targets(situation: Situation) -> list[tuple[str, str | None]]:

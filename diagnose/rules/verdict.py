@@ -18,6 +18,7 @@ from diagnose.models import (
     ChainLink,
     Culprit,
     DiagnosisRule,
+    Drained,
     Evidence,
     ExcludedFinding,
     Explanation,
@@ -50,6 +51,7 @@ _DIED = frozenset({"ChildFailed", "Terminated", "Aborted", "RemoteTaskFailed", "
 _KILLED = frozenset({"DataloaderKilled", "ProcessKilled"})
 _MACHINES = frozenset({"host", "gpu", "nic", "switch"})  # not to blame for code and settings
 _WITHOUT_RULE = "python-traceback"
+_SPANS = (1, 7)  # days in which what happened before may be told more closely than by how long it is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ class _Builder:
             cause = f"{words_of(root, rule, known, place, self._job).cause}; {self._last_heard(absent)}"
         settled = situation.by_owner  # whoever cancelled a job of their own is the cause of its end
         rivals = alternatives(last, root, rule, absent, self._inventory, self._ranks_known, settled=settled)
-        reasons = list(blame.reasons)
+        reasons = [*blame.reasons, *self._told_by_history(situation)]
         if silent:
             logs = "its log goes" if len(absent) == 1 else "their logs go"
             reasons.append(
@@ -212,7 +214,7 @@ class _Builder:
             alternatives=rivals,
             chain=chain(last, root, _WITHOUT_RULE),
             culprits=culprits,
-            recovery=recover(self._rule_set.policy, situation, words.hint, words.checks),
+            recovery=recover(self._rule_set.policy, situation, words.hint, words.checks, self._rule_set.budgets),
             progress=self._progress(),
             attempts=self._attempts(error_type),
             rule=root.rule or _WITHOUT_RULE,
@@ -241,7 +243,7 @@ class _Builder:
             alternatives=(),
             chain=chain(last, None, _WITHOUT_RULE) if last.status != "no_failure" else (),
             culprits=(),
-            recovery=recover(self._rule_set.policy, situation, hint, ()),
+            recovery=recover(self._rule_set.policy, situation, hint, (), self._rule_set.budgets),
             progress=self._progress(),
             attempts=self._attempts(None),
             rule=None,
@@ -410,11 +412,9 @@ class _Builder:
             if unit and error_type
             else 0
         )
-        again = (
-            self._history.workload_repeats(error_type=error_type, step=self._last.progress.last_step)
-            if error_type
-            else 0
-        )
+        again = 0
+        if self._last.status != "no_failure":
+            again = repeats_of(self._history, error_type, self._last.progress, place_of(root))
         return Situation(
             status=self._last.status,
             error_type=error_type,
@@ -428,7 +428,34 @@ class _Builder:
             job_hosts=len(self._inventory.hosts),
             unit_repeats=repeats,
             workload_repeats=again,
+            drained=self._history.drained(besides=hosts) if hosts else Drained(),
         )
+
+    def _told_by_history(self, situation: Situation) -> list[str]:
+        """What other jobs say of the unit, and earlier runs of this workload, in words."""
+        said = []
+        error_type, jobs = situation.error_type or "", situation.unit_repeats
+        if jobs:
+            host = situation.hosts[0]
+            gpu = next((culprit.id for culprit in situation.culprits if culprit.kind == "gpu"), None)
+            longest = days_remembered(error_type)
+            days = next(
+                (
+                    days
+                    for days in (*_SPANS, longest)
+                    if days >= longest
+                    or self._history.unit_failures(host=host, gpu=gpu, error_type=error_type, days=days) == jobs
+                ),
+                longest,
+            )
+            unit = f"{host} GPU {gpu}" if gpu else host
+            jobs_said = "1 other job" if jobs == 1 else f"{jobs} other jobs"
+            span = "a day" if days == 1 else f"{days} days"
+            said.append(f"{unit} was the culprit of {jobs_said} in {span}, same error type")
+        if situation.workload_repeats:
+            times = "once" if situation.workload_repeats == 1 else f"{situation.workload_repeats} times"
+            said.append(f"this workload failed alike {times} before and has come no further since")
+        return said
 
     def _driver_asks(self, hosts: Sequence[str]) -> dict[str, str]:
         """What the kernels of the hosts at fault say their GPUs need, the latest word of each."""
@@ -560,6 +587,16 @@ class _Builder:
             at = f" at step {progress.last_step}" if progress.last_step is not None else ""
             return f"The log ends{at} with the job at work: its state now, or the end of the log, would decide{ask}."
         return f"The exit status of the job or the scheduler's record would decide{ask}."
+
+
+def place_of(root: Finding | None) -> str:
+    """Where in the code a failure arose, as far as that tells it from others of its type; empty for all else."""
+    return root.place if root is not None and root.traceback else ""
+
+
+def repeats_of(history: History, error_type: str | None, progress: AttemptProgress, place: str) -> int:
+    """How often this workload failed alike before, and came no further; of a failure without a name, without one."""
+    return history.workload_repeats(error_type=error_type or "", step=progress.last_step, place=place)
 
 
 def _struck_ranks(finding: Finding, root: Finding) -> Sequence[int]:
