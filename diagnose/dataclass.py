@@ -8,11 +8,11 @@ Type checkers are shown the standard functions; of their options only those that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass", "field", "fields", "is_dataclass", "replace"]
+__all__ = ["dataclass", "field", "fields", "is_dataclass", "maker", "replace"]
 
 _MISSING: Any = object()
 _FIELDS = "__light_fields__"
@@ -52,6 +52,20 @@ def _replace(instance: Any, /, **changes: Any) -> Any:
         if each.name not in changes:
             changes[each.name] = getattr(instance, each.name)
     return type(instance)(**changes)
+
+
+def maker(of: Any) -> Callable[[Sequence[Any]], Any]:
+    """What makes instances of a class from the values of all its fields, in order; it compiles nothing."""
+    new: Callable[[Any], Any] = object.__new__
+    setters = [getattr(of, each.name).__set__ for each in _fields(of)]
+
+    def make(values: Sequence[Any]) -> Any:
+        instance = new(of)
+        for put, value in zip(setters, values, strict=True):
+            put(instance, value)
+        return instance
+
+    return make
 
 
 def _dataclass(*, slots: bool, frozen: bool = False) -> Callable[[type], type]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
+from diagnose.dataclass import replace
 from diagnose.errors import RuleError
 from diagnose.models import RuleSet
 from diagnose.rules.bundle import load_bundled, slim
+from diagnose.rules.packing import packed, unpacked
 
 
 @pytest.fixture
@@ -25,11 +26,21 @@ def test_the_bundle_is_the_rules(cache: Path, rule_set: RuleSet) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[1, 2]", "null", '{"a": 1}', "[" * 10_000])
-def test_a_broken_bundle_is_built_again(cache: Path, text: str, rule_set: RuleSet) -> None:
+@pytest.mark.parametrize("how", ["empty", "digest only", "half", "one bit", "older format", "deep"])
+def test_a_broken_bundle_is_built_again(cache: Path, how: str, rule_set: RuleSet) -> None:
     load_bundled()
     path = next(cache.iterdir())
-    path.write_text(text)
+    data = path.read_bytes()
+    middle = len(data) // 2
+    broken = {
+        "empty": b"",
+        "digest only": data[:8],
+        "half": data[:middle],
+        "one bit": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
+        "older format": b"[1, 2]",
+        "deep": b"[" * 10_000,
+    }
+    path.write_bytes(broken[how])
     assert load_bundled() == slim(rule_set)
     assert load_bundled() == slim(rule_set)
     assert path.stat().st_size > 10_000
@@ -52,17 +63,19 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert load_bundled() == slim(rule_set)
 
 
-def _told_apart(path: Path) -> str:
-    """Makes the bundle one that can be told from the shipped rules; returns its text."""
-    data = json.loads(path.read_text())
-    data[0] = "poisoned"
-    return json.dumps(data)
+def test_rules_are_packed_whole(rule_set: RuleSet) -> None:
+    assert unpacked(packed(rule_set)) == rule_set
+
+
+def _told_apart(path: Path) -> bytes:
+    """Makes the bundle one that can be told from the shipped rules; returns its bytes."""
+    return packed(replace(unpacked(path.read_bytes()), version="poisoned"))
 
 
 def test_a_bundle_of_ones_own_is_believed(cache: Path, rule_set: RuleSet) -> None:
     load_bundled()
     path = next(cache.iterdir())
-    path.write_text(_told_apart(path))
+    path.write_bytes(_told_apart(path))
     assert load_bundled().version == "poisoned"
 
 
@@ -72,8 +85,8 @@ def test_a_bundle_that_others_could_have_written_is_not_believed(
 ) -> None:
     load_bundled()
     path = next(cache.iterdir())
-    text = _told_apart(path)
-    path.write_text(text)
+    data = _told_apart(path)
+    path.write_bytes(data)
     if how == "file others write":
         path.chmod(0o666)
     elif how == "folder others write":
@@ -85,7 +98,7 @@ def test_a_bundle_that_others_could_have_written_is_not_believed(
         if how == "pipe":
             os.mkfifo(path)
         else:
-            (tmp_path / "elsewhere").write_text(text)
+            (tmp_path / "elsewhere").write_bytes(data)
             path.symlink_to("/dev/zero" if how == "endless" else tmp_path / "elsewhere")
     assert load_bundled() == slim(rule_set)
 
@@ -102,12 +115,13 @@ def test_a_cache_that_is_a_link_is_left_alone(cache: Path, tmp_path: Path, rule_
 
 def test_old_bundles_and_leftovers_go(cache: Path, rule_set: RuleSet) -> None:
     cache.mkdir(mode=0o700)
-    for number in range(20):
+    for number in range(10):
         (cache / f"rules-{number:032x}.json").write_text("")
+        (cache / f"rules-{number:016x}.bin").write_text("")
     (cache / "rules-left.part").write_text("")
     os.utime(cache / "rules-left.part", (0, 0))
     (cache / "rules-mine.txt").write_text("")
     load_bundled()
-    assert len(list(cache.glob("*.json"))) == 8
+    assert len([*cache.glob("*.json"), *cache.glob("*.bin")]) == 8
     assert not list(cache.glob("*.part"))
     assert (cache / "rules-mine.txt").exists()

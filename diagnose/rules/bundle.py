@@ -1,4 +1,4 @@
-"""The rule set, prebuilt: what a run needs of the rules, as one JSON file that loads in milliseconds.
+"""The rule set, prebuilt: what a run needs of the rules, as one file that loads in milliseconds.
 
 In: rule directories. Out: the same `RuleSet` that `load_rules` gives, without examples and prose, which only authors
 need. The bundle lies in the user's cache directory under a digest of the rule files' names, sizes and times and of this
@@ -10,26 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import stat
 import time
-import types
-import typing
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, Union, cast, get_args, get_origin
+from collections.abc import Sequence
 
-from diagnose.dataclass import fields, is_dataclass, replace
+from diagnose.dataclass import replace
 from diagnose.models.rule import DiagnosisExamples, FilterExamples, RuleSet
 from diagnose.patterns import Lazy
+from diagnose.rules.packing import packed, unpacked
 from diagnose.rules.tree import shipped_rules
 
-_FORMAT = "4"
+_FORMAT = "5"
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_LISTED = 50_000  # no rules directory; what is wrong with it the loader says
 _UNFINISHED = ".part"
-_BUNDLE = Lazy(r"rules-(?:[0-9a-f]{16,32}\.json|\w+\.part)")
+_BUNDLE = Lazy(r"rules-(?:[0-9a-f]{16,32}\.(?:bin|json)|\w+\.part)")
 
 
 def load_bundled(dirs: Sequence[str] = ()) -> RuleSet:
@@ -39,13 +35,13 @@ def load_bundled(dirs: Sequence[str] = ()) -> RuleSet:
     """
     path = _path((shipped_rules(), *dirs))
     if path is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return cast("RuleSet", _built(RuleSet)(json.loads(_read(path))))
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, EOFError):
+            return unpacked(_read(path))
     from diagnose.rules.load import load_rules  # with it YAML, which a run with a bundle does without
 
     rule_set = slim(load_rules(dirs))
     if path is not None:
-        _write(path, json.dumps(_plain(rule_set), separators=(",", ":")))
+        _write(path, packed(rule_set))
     return rule_set
 
 
@@ -88,6 +84,7 @@ def slim(rule_set: RuleSet) -> RuleSet:
             replace(rule, examples=FilterExamples((), ()), description="", references=(), programs=())
             for rule in rule_set.filters
         ),
+        paths={},
         programs={},
     )
 
@@ -107,7 +104,7 @@ def _path(roots: Sequence[str]) -> str | None:
             stated.append(f"{name}\0{size}\0{changed}".encode("utf-8", "surrogateescape"))
     # What names the bytecode of a module by its source is at hand; hashlib would load a whole library for it.
     digest = importlib.util.source_hash(b"\n".join(stated)).hex()
-    return os.path.join(home, "gpu-job-diagnose", f"rules-{digest}.json")
+    return os.path.join(home, "gpu-job-diagnose", f"rules-{digest}.bin")
 
 
 def _models_file() -> str:
@@ -117,7 +114,10 @@ def _models_file() -> str:
 def _readers() -> list[str]:
     """What reads and judges rules: a bundle that older checks let through is stale."""
     folder = os.path.dirname(os.path.abspath(__file__))
-    return [os.path.join(folder, f"{name}.py") for name in ("load", "decode", "tree", "consistency", "prove", "policy")]
+    return [
+        os.path.join(folder, f"{name}.py")
+        for name in ("load", "decode", "tree", "consistency", "prove", "policy", "packing")
+    ]
 
 
 def _listing(root: str) -> list[tuple[str, int, int]]:
@@ -141,7 +141,7 @@ def _listing(root: str) -> list[tuple[str, int, int]]:
     return sorted(found)
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, data: bytes) -> None:
     """Writes the bundle whole or not at all; two processes that do so at once write the same."""
     import tempfile
 
@@ -151,11 +151,9 @@ def _write(path: str, text: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if not _own(os.lstat(folder), stat.S_IFDIR):
             return
-        with tempfile.NamedTemporaryFile(
-            "w", dir=folder, prefix="rules-", suffix=_UNFINISHED, delete=False, encoding="utf-8"
-        ) as file:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix="rules-", suffix=_UNFINISHED, delete=False) as file:
             temporary = file.name
-            file.write(text)
+            file.write(data)
         os.replace(temporary, path)
         _forget_others(folder, os.path.basename(path))
     except OSError:
@@ -180,50 +178,3 @@ def _forget_others(folder: str, keep: str) -> None:
     for _, path in sorted(bundles)[:-7]:
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def _plain(value: object) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return [_plain(getattr(value, field.name)) for field in fields(value)]
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-Build = Callable[[Any], Any]
-
-
-@cache
-def _built(hint: Any) -> Build:
-    """What turns plain JSON back into a value of this type."""
-    if is_dataclass(hint) and isinstance(hint, type):
-        hints = typing.get_type_hints(hint)
-        builds = [_built(hints[field.name]) for field in fields(hint)]
-        deep = [(place, build) for place, build in enumerate(builds) if build is not _same]
-
-        def build_one(plain: list[Any]) -> Any:
-            if len(plain) != len(builds):
-                raise ValueError(f"{hint.__name__} has {len(builds)} fields")
-            for place, build in deep:
-                plain[place] = build(plain[place])
-            return hint(*plain)
-
-        return build_one
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is tuple:
-        each = _built(arguments[0])
-        return tuple if each is _same else (lambda plain: tuple([each(item) for item in plain]))
-    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        value = _built(arguments[1])
-        return _same if value is _same else (lambda plain: {key: value(item) for key, item in plain.items()})
-    if origin in (Union, types.UnionType):
-        ways = [_built(argument) for argument in arguments if argument is not type(None)]
-        inner = next((way for way in ways if way is not _same), _same)
-        return _same if inner is _same else (lambda plain: None if plain is None else inner(plain))
-    return _same
-
-
-def _same(plain: Any) -> Any:
-    return plain
