@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli.arguments import SHELLS, diagnose_parser
+from diagnose.cli.options import Options, options_of
 from diagnose.cli.diagnose import _progress as progress_bar
 from diagnose.cli.main import main
 from tests.commandline import FAILED, FIXTURES, HEALTHY, Call, caller, environment, start
@@ -705,3 +706,10 @@ def test_the_bar_comes_after_a_second(capsys: pytest.CaptureFixture[str], monkey
     assert "reading" in capsys.readouterr().err
     with progress_bar(shown=False) as on_progress:
         assert on_progress is None
+
+
+@pytest.mark.parametrize("names", [["a.log"], ["-"], ["a", "-", "b c", ""]])
+def test_names_alone_are_read_as_the_parser_reads_them(names: list[str]) -> None:
+    assert options_of(names) == diagnose_parser().parse_args(names, namespace=Options())
+    assert options_of([*names, "--quiet"]) == Options(logs=names, quiet=True)
+    assert options_of(["--", *names]) == Options(logs=names)

@@ -1,7 +1,6 @@
 """The arguments of `diagnose LOG...` and of its verbs, as argparse parsers.
 
-In: nothing. Out: `diagnose_parser()`, `verb_parser()`, `VERBS`. A first word that is a verb selects the verb; a file of
-that name is given as `./rules`.
+In: nothing. Out: `diagnose_parser()`, which fills `Options`, and `verb_parser()`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import argparse
 from typing import Never
 
-VERBS = ("rules", "completion")
 FORMATS = ("text", "json", "jsonl", "markdown")
 SHELLS = ("bash", "zsh", "fish")
 
@@ -42,7 +40,7 @@ exit codes:
 
 
 def diagnose_parser() -> argparse.ArgumentParser:
-    """The parser of `diagnose LOG...`."""
+    """The parser of `diagnose LOG...`; what is not given stays as `Options` have it."""
     parser = argparse.ArgumentParser(
         prog="diagnose",
         description=_DESCRIPTION,
@@ -58,14 +56,12 @@ def diagnose_parser() -> argparse.ArgumentParser:
     inputs.add_argument(
         "--kernel-log",
         action="append",
-        default=[],
         metavar="FILE",
         help="kernel log of a host (dmesg, journalctl text or JSON, syslog); repeatable",
     )
     inputs.add_argument(
         "--scheduler-record",
         action="append",
-        default=[],
         metavar="FILE",
         help="sacct, scontrol, kubectl describe or events; text, JSON or YAML; repeatable",
     )
@@ -75,7 +71,7 @@ def diagnose_parser() -> argparse.ArgumentParser:
         help="which rank is on which host and GPU: JSON, YAML or CSV with columns rank, host, gpu, pci, nic ...",
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--format", choices=FORMATS, default="text", help="text (default), json, jsonl or markdown")
+    output.add_argument("--format", choices=FORMATS, help="text (default), json, jsonl or markdown")
     output.add_argument("--output", "-o", metavar="FILE", help="write the report to a file instead of standard output")
     output.add_argument(
         "--explain",
@@ -91,7 +87,6 @@ def diagnose_parser() -> argparse.ArgumentParser:
     rules.add_argument(
         "--rules",
         action="append",
-        default=[],
         metavar="DIR",
         help="a site's own rules, over the shipped ones; repeatable",
     )
@@ -100,7 +95,9 @@ def diagnose_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="decide by rules alone; changes nothing yet, as this release has no model to ask",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show program's version number and exit"
+    )
     return parser
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from diagnose.cli.arguments import VERBS, diagnose_parser, verb_parser
+from diagnose.cli.arguments import diagnose_parser, verb_parser
+from diagnose.cli.options import VERBS
 
 
 def script(shell: str) -> str:

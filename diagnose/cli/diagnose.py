@@ -1,11 +1,10 @@
 """`diagnose LOG...`: run the pipeline and write the report.
 
-In: parsed arguments. Out: an exit code; the report on standard output or in a file.
+In: options. Out: an exit code; the report on standard output or in a file.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import gc
@@ -16,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from diagnose.cli.options import Options
 from diagnose.cli.streams import tell
 from diagnose.errors import UsageError
 
@@ -32,7 +32,7 @@ _MEMORY = "/dev/shm/"  # noqa: S108 - holds files like any other folder
 _LINKS = 40
 
 
-def run_diagnose(options: argparse.Namespace) -> int:
+def run_diagnose(options: Options) -> int:
     """Diagnose and write the report; returns the exit code of the verdict."""
     if options.output is not None:
         _refuse_input(options)
@@ -68,7 +68,7 @@ def run_diagnose(options: argparse.Namespace) -> int:
     return 0 if options.exit_zero else EXIT_CODES[report.status]
 
 
-def request_of(options: argparse.Namespace) -> Request:
+def request_of(options: Options) -> Request:
     """The inputs that the arguments name."""
     from diagnose.pipeline import Request
 
@@ -81,7 +81,7 @@ def request_of(options: argparse.Namespace) -> Request:
     )
 
 
-def _tell_unread(options: argparse.Namespace) -> None:
+def _tell_unread(options: Options) -> None:
     """Says which named inputs were not read: the verdict stands without them, but whoever named them expects them."""
     for path in dict.fromkeys((*options.logs, *options.kernel_log, *options.scheduler_record)):
         exists = os.path.exists(path)
@@ -91,7 +91,7 @@ def _tell_unread(options: argparse.Namespace) -> None:
         tell(f"{_shown(path)} {'cannot be read' if exists else 'does not exist'}; the report does without it")
 
 
-def _refuse_input(options: argparse.Namespace) -> None:
+def _refuse_input(options: Options) -> None:
     """Raises `UsageError` where the report would take the place of what is read, by whatever name."""
     try:
         status = os.stat(options.output)

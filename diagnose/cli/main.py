@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 
-from diagnose.cli.arguments import VERBS, diagnose_parser, verb_parser
+from diagnose.cli.options import VERBS, options_of
 from diagnose.cli.streams import forget, forget_unheard, open_closed, say, tell
 from diagnose.errors import DiagnoseError
 
@@ -127,6 +127,8 @@ def _run(arguments: list[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     if arguments and arguments[0] in VERBS:
+        from diagnose.cli.arguments import verb_parser
+
         try:
             options = verb_parser().parse_args(arguments)
         except SystemExit as ended:
@@ -143,8 +145,4 @@ def _run(arguments: list[str]) -> int:
         return run_rules(options)
     from diagnose.cli.diagnose import run_diagnose
 
-    parser = diagnose_parser()
-    options = parser.parse_args(arguments)
-    if not (options.logs or options.kernel_log or options.scheduler_record):
-        parser.error("nothing to read: name a log file or directory, or - for standard input (see --help)")
-    return run_diagnose(options)
+    return run_diagnose(options_of(arguments))

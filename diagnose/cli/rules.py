@@ -182,14 +182,14 @@ def _lint(options: argparse.Namespace) -> int:
 
 def judged(rule_set: RuleSet, folder: str, arguments: Sequence[str]) -> Report:
     """The report that the command line would give in a folder."""
-    from diagnose.cli.arguments import diagnose_parser
     from diagnose.cli.diagnose import request_of
+    from diagnose.cli.options import options_of
     from diagnose.pipeline import Services, diagnose
 
     before = os.getcwd()
     os.chdir(folder)
     try:
-        return diagnose(request_of(diagnose_parser().parse_args(arguments)), Services(rule_set))
+        return diagnose(request_of(options_of(arguments)), Services(rule_set))
     finally:
         os.chdir(before)
 
