@@ -324,7 +324,12 @@ def test_an_unknown_schema(call: Call) -> None:
 def _files(kind: str) -> list[str]:
     if kind in ("policy", "taxonomy", "tags", "programs"):
         return [os.path.join(RULES, f"{kind}.yml")]
-    folder = {"diagnosis-rule": "diagnoses", "filter-rule": "filters", "table": "tables"}[kind]
+    folder = {
+        "diagnosis-rule": "diagnoses",
+        "filter-rule": "filters",
+        "table": "tables",
+        "redaction-rule": "redactions",
+    }[kind]
     found = [
         os.path.join(where, name)
         for where, _, names in os.walk(os.path.join(RULES, folder))

@@ -1,7 +1,7 @@
 """The types of rules: frozen dataclasses that rule files decode into and JSON Schemas are generated from.
 
-In: nothing. Out: `FilterRule`, `DiagnosisRule`, `Taxonomy`, `Table`, `PolicyRow`. Every field is a field of the YAML
-format of the same name; the comments of this file become the descriptions of the schema.
+In: nothing. Out: `FilterRule`, `DiagnosisRule`, `RedactionRule`, `Taxonomy`, `Table`, `PolicyRow`. Every field is a
+field of the YAML format of the same name; the comments of this file become the descriptions of the schema.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ CaptureType = Literal["int", "str", "pci", "rank", "host", "duration_ms", "bytes
 AttributionName = Literal["infrastructure", "user", "scheduler", "unknown"]
 CulpritKind = Literal["host", "rank", "gpu", "nic", "switch", "file", "process", "config", "service"]
 Same = Literal["rank", "host", "job"]
+RedactionKind = Literal["key", "password", "email", "ip", "mac", "host", "user", "path", "text"]
+RedactionTest = Literal["ipv4", "ipv6", "random", "figures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,60 @@ class DiagnosisRule:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenExample:
+    """A text, and every part of it that must be hidden."""
+
+    text: str
+    hidden: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenExample:
+    """A text of which nothing may be hidden, and why one might think so."""
+
+    why: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionExamples:
+    """Proof of a redaction rule."""
+
+    positive: tuple[HiddenExample, ...]
+    negative: tuple[OpenExample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionRule:
+    """What must not leave the process: `kind` names the placeholder that takes its place, as in `<host-3>`.
+
+    What the pattern's groups `hidden`, `hidden2` ... match is hidden, or all of a match in which none of them takes
+    part. It is searched in lines that hold a keyword (in any case), or everywhere if there are no keywords; `lines` is
+    how many lines after the keyword's it may reach into. `spares` stay as they are; of one that starts with a dot, all
+    that ends in it. `must` is a test that what was found has to pass as well.
+    """
+
+    schema: Literal["redaction-rule/v1"]
+    id: str
+    title: str
+    status: Status
+    description: str
+    author: tuple[str, ...]
+    created: str
+    kind: RedactionKind
+    pattern: str
+    examples: RedactionExamples
+    keywords: tuple[str, ...] = ()
+    ignore_case: bool = False
+    lines: int = 0
+    spares: tuple[str, ...] = ()
+    must: RedactionTest | None = None
+    modified: str | None = None
+    references: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TableAction:
     """An action some source recommends for a table's row."""
 
@@ -321,6 +377,7 @@ class RuleSet:
     paths: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     programs: Mapping[str, Program] = field(default_factory=dict)
+    redactions: tuple[RedactionRule, ...] = ()
 
     @property
     def rules(self) -> tuple[DiagnosisRule | FilterRule, ...]:

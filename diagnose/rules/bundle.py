@@ -16,12 +16,12 @@ import time
 from collections.abc import Sequence
 
 from diagnose.dataclass import replace
-from diagnose.models.rule import DiagnosisExamples, FilterExamples, RuleSet
+from diagnose.models.rule import DiagnosisExamples, FilterExamples, RedactionExamples, RuleSet
 from diagnose.patterns import Lazy
 from diagnose.rules.packing import packed, unpacked
 from diagnose.rules.tree import shipped_rules
 
-_FORMAT = "5"
+_FORMAT = "6"
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_LISTED = 50_000  # no rules directory; what is wrong with it the loader says
 _UNFINISHED = ".part"
@@ -86,6 +86,10 @@ def slim(rule_set: RuleSet) -> RuleSet:
         ),
         paths={},
         programs={},
+        redactions=tuple(
+            replace(rule, examples=RedactionExamples((), ()), description="", references=())
+            for rule in rule_set.redactions
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from diagnose.errors import Problem
-from diagnose.models.rule import DiagnosisRule, FilterRule, PolicyRow, RuleSet
+from diagnose.models.rule import DiagnosisRule, FilterRule, PolicyRow, RedactionRule, RuleSet
 from diagnose.rules.policy import TESTS
 from diagnose.rules.sentences import balanced, variants
 
@@ -83,7 +83,7 @@ def _patterns(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterat
         return
     from diagnose.rules.prove import too_repetitive, why_not_compiled
 
-    for rule in rule_set.rules:
+    for rule in (*rule_set.rules, *rule_set.redactions):
         if rule.id not in ids:
             continue
         for where, pattern in _searched(rule):
@@ -104,8 +104,11 @@ def _sentences(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Itera
                 yield Problem(rule_set.paths[rule.id], locate(rule.id, where), "sentence", message)
 
 
-def _searched(rule: DiagnosisRule | FilterRule) -> Iterator[tuple[str, str]]:
+def _searched(rule: DiagnosisRule | FilterRule | RedactionRule) -> Iterator[tuple[str, str]]:
     """The patterns of a rule, as (dotted place, pattern)."""
+    if isinstance(rule, RedactionRule):
+        yield "pattern", rule.pattern
+        return
     if isinstance(rule, DiagnosisRule):
         for name, signature in rule.signatures.items():
             yield f"signatures.{name}.pattern", signature.pattern

@@ -15,7 +15,17 @@ import yaml
 
 from diagnose.dataclass import dataclass, field
 from diagnose.errors import Problem, RuleError
-from diagnose.models.rule import Budgets, DiagnosisRule, ErrorType, FilterRule, PolicyRow, Program, RuleSet, Table
+from diagnose.models.rule import (
+    Budgets,
+    DiagnosisRule,
+    ErrorType,
+    FilterRule,
+    PolicyRow,
+    Program,
+    RedactionRule,
+    RuleSet,
+    Table,
+)
 from diagnose.rules.consistency import check_consistency
 from diagnose.rules.decode import compose, decode, decode_node, line_numbers
 from diagnose.rules.files import PolicyFile, ProgramsFile, TableFile, TagsFile, TaxonomyFile
@@ -24,9 +34,11 @@ from diagnose.rules.tree import RuleFile, read_tree, shipped_rules, shown
 MAX_RULES: Final = 5_000  # of all directories together
 # What every report and every shell can show; `lint` asks for more.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-SCHEMAS: Mapping[str, type[FilterRule | DiagnosisRule]] = {
+AnyRule = DiagnosisRule | FilterRule | RedactionRule
+SCHEMAS: Mapping[str, type[AnyRule]] = {
     "filter-rule/v1": FilterRule,
     "diagnosis-rule/v1": DiagnosisRule,
+    "redaction-rule/v1": RedactionRule,
 }
 
 
@@ -64,7 +76,7 @@ def _version(root: str) -> str:
 class _Collected:
     """What has been read so far; the last directory wins."""
 
-    rules: dict[str, DiagnosisRule | FilterRule] = field(default_factory=dict)
+    rules: dict[str, AnyRule] = field(default_factory=dict)
     types: dict[str, ErrorType] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     programs: dict[str, Program] = field(default_factory=dict)
@@ -237,10 +249,11 @@ class _Collected:
             paths=self.paths,
             overridden=tuple(self.overridden),
             programs=self.programs,
+            redactions=tuple(rule for rule in rules if isinstance(rule, RedactionRule)),
         )
 
 
-def _schema_of(node: yaml.Node) -> type[FilterRule | DiagnosisRule] | None:
+def _schema_of(node: yaml.Node) -> type[AnyRule] | None:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.value == "schema" and isinstance(value, yaml.ScalarNode):

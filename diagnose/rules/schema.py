@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from diagnose.models.rule import DiagnosisRule, Edge, FilterRule
+from diagnose.models.rule import DiagnosisRule, Edge, FilterRule, RedactionRule
 from diagnose.rules.files import PolicyFile, ProgramsFile, TableFile, TagsFile, TaxonomyFile
 
 SCHEMAS: Final[Mapping[str, type]] = {
     "diagnosis-rule": DiagnosisRule,
     "filter-rule": FilterRule,
+    "redaction-rule": RedactionRule,
     "table": TableFile,
     "policy": PolicyFile,
     "taxonomy": TaxonomyFile,
