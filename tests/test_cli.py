@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from diagnose.cli.arguments import SHELLS, diagnose_parser
-from diagnose.cli.options import Options, options_of
 from diagnose.cli.diagnose import _progress as progress_bar
 from diagnose.cli.main import main
+from diagnose.cli.options import Options, options_of
 from tests.commandline import FAILED, FIXTURES, HEALTHY, Call, caller, environment, start
 
 INCIDENT = os.path.join(FIXTURES, "incidents", "xid-cleanup-after-keyerror")
