@@ -35,7 +35,7 @@ _LINKS = 40
 def run_diagnose(options: Options) -> int:
     """Diagnose and write the report; returns the exit code of the verdict."""
     if options.output is not None:
-        _refuse_input(options)
+        _refuse_input(options, options.output)
     with _lasting():
         from diagnose.pipeline import Services, diagnose
         from diagnose.report import render
@@ -49,18 +49,17 @@ def run_diagnose(options: Options) -> int:
         services = Services(rules, on_progress=on_progress, on_wait=None if options.quiet else _tell_wait)
         report = diagnose(request, services, settings)
     _tell_unread(options)
-    to_file = options.output is not None
     text = render(
         report,
         options.format,
-        width=_width(to_file=to_file),
-        colour=not to_file and wants_colour(),
+        width=_width(to_file=options.output is not None),
+        colour=options.output is None and wants_colour(),
         explain=options.explain,
         verbose=options.verbose,
     )
     if options.quiet and options.format == "text":
         text = text.split("\n", 1)[0] + "\n"
-    if to_file:
+    if options.output is not None:
         _write(options.output, text)
     else:
         sys.stdout.write(text)
@@ -91,10 +90,10 @@ def _tell_unread(options: Options) -> None:
         tell(f"{_shown(path)} {'cannot be read' if exists else 'does not exist'}; the report does without it")
 
 
-def _refuse_input(options: Options) -> None:
+def _refuse_input(options: Options, output: str) -> None:
     """Raises `UsageError` where the report would take the place of what is read, by whatever name."""
     try:
-        status = os.stat(options.output)
+        status = os.stat(output)
     except (OSError, ValueError):
         return
     if not stat.S_ISREG(status.st_mode):
@@ -106,7 +105,7 @@ def _refuse_input(options: Options) -> None:
     if any(_is_same(path, status) for path in files_of(list(filter(None, named)))) or (
         "-" in arguments and _is_same(sys.stdin, status)
     ):
-        raise UsageError(f"cannot write {_shown(options.output)}: it is one of the inputs; choose another --output")
+        raise UsageError(f"cannot write {_shown(output)}: it is one of the inputs; choose another --output")
 
 
 def _is_same(file: str | TextIO, status: os.stat_result) -> bool:

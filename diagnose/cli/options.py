@@ -7,8 +7,12 @@ takes a tenth of a small run. A first word that is a verb selects the verb; a fi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from diagnose.dataclass import dataclass, field
+
+if TYPE_CHECKING:
+    from diagnose.report.render import Format
 
 VERBS = ("rules", "completion")
 
@@ -21,7 +25,7 @@ class Options:
     kernel_log: list[str] = field(default_factory=list)
     scheduler_record: list[str] = field(default_factory=list)
     inventory: str | None = None
-    format: str = "text"
+    format: Format = "text"
     output: str | None = None
     explain: bool = False
     verbose: bool = False
