@@ -16,7 +16,7 @@ __all__ = ["dataclass", "field", "fields", "is_dataclass", "maker", "replace"]
 
 _MISSING: Any = object()
 _FIELDS = "__light_fields__"
-_UNCOMPILED = 3  # instances; most classes have no more in a run
+_UNCOMPILED = 12  # instances; most classes have no more in a run
 
 
 class _Field:
