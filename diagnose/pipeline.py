@@ -141,6 +141,10 @@ class _Run:
         families = {name: entry.family for name, entry in rules.taxonomy.items()}
         self._groups = Aggregator(settings.limits, families)
         self.matcher = Matcher(rules, self._groups, settings.limits)
+        if settings.withheld:
+            from diagnose.rules.without import Withheld
+
+            self.matcher.sink = Withheld(self._groups, settings.withheld)
         self._filters = Filters(rules.filters if settings.compress else ())
         self.interests = EveryReader()
         if settings.compress:

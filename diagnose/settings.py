@@ -30,9 +30,12 @@ class Settings:
     """Choices of one run. `rules` are directories added to the shipped rules, later ones winning.
 
     `processes` may compress at once; more than one are forked, which no program with threads should ask for.
+    `withheld` are error types that nothing read may name, not even an exception's class: what other stages make of such
+    failures is measured so.
     """
 
     rules: tuple[str, ...] = ()
     compress: bool = True
     processes: int = 1
+    withheld: frozenset[str] = frozenset()
     limits: Limits = field(default_factory=Limits)

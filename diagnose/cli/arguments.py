@@ -20,6 +20,7 @@ standard input."""
 _USAGE = """\
 diagnose LOG... [options]
        diagnose rules {list,show,lint,test,noise,new,schema} ...
+       diagnose eval CASES_DIR... [options]
        diagnose completion {bash,zsh,fish}"""
 
 _EPILOG = """\
@@ -103,11 +104,13 @@ def diagnose_parser() -> argparse.ArgumentParser:
 
 def verb_parser() -> argparse.ArgumentParser:
     """The parser of the verbs."""
+    from diagnose.cli.eval import add_eval_parser
     from diagnose.cli.rules import add_rules_parser
 
     parser = argparse.ArgumentParser(prog="diagnose", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     add_rules_parser(verbs)
+    add_eval_parser(verbs)
     completion = verbs.add_parser(
         "completion",
         help="print a shell completion script",

@@ -60,7 +60,7 @@ def run_diagnose(options: Options) -> int:
     if options.quiet and options.format == "text":
         text = text.split("\n", 1)[0] + "\n"
     if options.output is not None:
-        _write(options.output, text)
+        write_whole(options.output, text)
     else:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -155,7 +155,7 @@ def _width(*, to_file: bool) -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def _write(path: str, text: str) -> None:
+def write_whole(path: str, text: str) -> None:
     """Writes a file whole or not at all."""
     import tempfile
 

@@ -140,6 +140,10 @@ def _run(arguments: list[str]) -> int:
 
             print(script(options.shell))
             return 0
+        if options.verb == "eval":
+            from diagnose.cli.eval import run_eval
+
+            return run_eval(options)
         from diagnose.cli.rules import run_rules
 
         return run_rules(options)

@@ -14,7 +14,7 @@ from diagnose.dataclass import dataclass, field
 if TYPE_CHECKING:
     from diagnose.report.render import Format
 
-VERBS = ("rules", "completion")
+VERBS = ("rules", "eval", "completion")
 
 
 @dataclass(slots=True)
