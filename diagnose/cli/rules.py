@@ -43,6 +43,8 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    from diagnose.cli.learning import add_learning_parsers
+
     own = parser.add_subparsers(dest="rules_verb", required=True, metavar="VERB")
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
@@ -73,12 +75,15 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     coverage = add("coverage", "print which error types are known in which programs' words, as Markdown")
     coverage.add_argument("--gaps", action="store_true", help="only what no rule covers, one pair a line")
+    add_learning_parsers(add)
     schema = add("schema", "print the JSON Schema of a kind of rule file")
     schema.add_argument("name", nargs="?", default="", help="diagnosis-rule, filter-rule, table, policy or taxonomy")
 
 
 def run_rules(options: argparse.Namespace) -> int:
     """Run one of the verbs."""
+    from diagnose.cli.learning import run_diff, run_propose, run_stats
+
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
         "list": _list,
         "show": _show,
@@ -87,6 +92,9 @@ def run_rules(options: argparse.Namespace) -> int:
         "noise": _noise,
         "new": _new,
         "coverage": _coverage,
+        "propose": run_propose,
+        "diff": run_diff,
+        "stats": run_stats,
         "schema": _schema,
     }
     return verbs[options.rules_verb](options)
@@ -111,11 +119,12 @@ def _list(options: argparse.Namespace) -> int:
         if options.family in (None, area) and options.error_type is None:
             rows.append((other.id, other.status, "-", "filter", other.title))
     rows = [row for row in rows if options.status in (None, row[1])]
-    _table(("id", "status", "error type", "role", "title"), rows)
+    print_table(("id", "status", "error type", "role", "title"), rows)
     return 0
 
 
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows below a head, each column as wide as its longest cell."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
     for row in (head, *rows):
         cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]

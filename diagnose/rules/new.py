@@ -79,7 +79,7 @@ examples:
 """
 
 
-def _checkout() -> str:
+def rules_of_checkout() -> str:
     """The rules of the checkout that this program, or the working directory, belongs to."""
     shipped = shipped_rules()
     if os.path.isfile(os.path.join(os.path.dirname(shipped), "pyproject.toml")):
@@ -114,7 +114,7 @@ def write_template(kind: str, name: str, family: str, error_type: str, directory
         family = family or entry.family
         if family != entry.family:
             raise UsageError(f"{error_type} belongs to the family {entry.family}, not {family}")
-    root = directory or _checkout()
+    root = directory or rules_of_checkout()
     folder = os.path.join(root, "diagnoses" if kind == "diagnosis" else "filters", family)
     path = os.path.join(folder, f"{name}.yml")
     if os.path.exists(path):
