@@ -157,7 +157,7 @@ def _case(
         raise UsageError(f"{_printable(error_type)} is no error type; --label takes a name of taxonomy.yml")
     if entry.symptom:
         raise UsageError(f"{error_type} only follows from other failures; name what caused it with --label")
-    if not lines:
+    if not any(line.body.strip() for line in lines):
         raise UsageError(f"{_printable(name)}: no line could be read, so that there is nothing to make a rule of")
     ranked = sorted(range(len(lines)), key=lambda index: (-trouble(lines[index].body), index))
     best = [index for index in ranked if trouble(lines[index].body) > 0][:_DECIDING] or list(ranked[:1])

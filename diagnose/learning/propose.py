@@ -9,6 +9,7 @@ which nothing is left is proposed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import regex
@@ -83,9 +84,7 @@ def propose(
                 wording,
                 rule_set,
                 redact=redact,
-                negatives=lambda shape, line=line: negatives_of(
-                    case, line, shape.pattern, shape.keywords[0], trial, redact
-                ),  # type: ignore[misc]
+                negatives=partial(_negatives, case, line, trial, redact),
                 taken=names,
             )
             if rule_ is None:
