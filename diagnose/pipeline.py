@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from diagnose.clock import Clock
-from diagnose.compress import Filters, Guard, Listeners, PassThrough, Ranges, add_counts
+from diagnose.compress import Filters, Guard, Listeners, PassThrough, Ranges, Routine, add_counts
 from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
@@ -59,6 +59,7 @@ from diagnose.models import (
     RuleSet,
     SecondOpinion,
     SourceCoverage,
+    SourceKind,
     Stats,
 )
 from diagnose.rules.adopt import adopt, undecided
@@ -152,6 +153,7 @@ class _Run:
             self.matcher.share(interests.automaton)
         self._guard = Guard((*self.matcher.keywords, *guard_keywords()))
         self._listeners = Listeners(spoken_literals(), STEP_LITERALS)
+        self._routines: dict[SourceKind, Routine] = {}
         self.progress = ProgressReader(rules.filters)
         self.inventory = Inventory()
         self.jobs = JobNumbers()
@@ -233,7 +235,10 @@ class _Run:
     def _compressor(self, source: LogSource, start: int = 0) -> Ranges:
         watch = None if self._advice is None else self._advice.watch(source)
         limits, listeners = self.settings.limits, self._listeners
-        return Ranges(source, self._filters, self._guard, limits, start, listeners=listeners, watch=watch)
+        routine = self._routines.setdefault(source.kind, Routine())
+        return Ranges(
+            source, self._filters, self._guard, limits, start, listeners=listeners, watch=watch, routine=routine
+        )
 
     def _take_advice(self, compressor: Ranges | PassThrough) -> None:
         """Lets new filter rules apply to the rest of this source and to those that follow."""
@@ -241,6 +246,7 @@ class _Run:
         if news and isinstance(compressor, Ranges):
             self._advised += tuple(news)
             self._filters = Filters((*self._services.rules.filters, *self._advised))
+            self._routines = {}
             compressor.adopt(self._filters)
 
     def _read_spread(self, spread: Spread, index: int, item: Input) -> bool:

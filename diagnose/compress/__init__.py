@@ -14,6 +14,7 @@ from diagnose.compress.prefix import PREFIX, expand
 from diagnose.compress.ranges import RANGE_BYTES, Ranges, add_counts, range_blocks
 from diagnose.compress.relax import relax, template
 from diagnose.compress.repeats import Listeners
+from diagnose.compress.routine import Routine
 
 __all__ = [
     "PREFIX",
@@ -27,6 +28,7 @@ __all__ = [
     "Listeners",
     "PassThrough",
     "Ranges",
+    "Routine",
     "add_counts",
     "expand",
     "is_bar",

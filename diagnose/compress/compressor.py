@@ -18,8 +18,9 @@ from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
 from diagnose.compress.repeats import Listeners, Repeats, Shape
+from diagnose.compress.routine import MARK, Routine
 from diagnose.compress.sampling import ProgressSampler, Quota, Writers
-from diagnose.compress.splitter import Plain, Segment, Splitter
+from diagnose.compress.splitter import Plain, Segment, Splitter, lines_of
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
 
@@ -54,6 +55,7 @@ _NOVEL: Final = _Verdict(None, (), Answer.MAYBE, Answer.NO)
 _KEPT: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all templates whose lines all pass
 _ONCE: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all such templates of which one line has passed
 _Cache = dict[bytes, _Verdict | None]
+_FEW: Final = 20  # one line in so many that is dropped by itself is not worth a thought
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
 
@@ -76,16 +78,19 @@ class Compressor:
         inside: bool = False,
         listeners: Listeners | None = None,
         watch: LineWatch | None = None,
+        routine: Routine | None = None,
     ) -> None:
         """`first` is the number of the first line; `inside` a source, a record may be open there.
 
-        Without `listeners` no line is thinned out for being repeated. `watch` sees the lines of plain runs.
+        Without `listeners` no line is thinned out for being repeated. `watch` sees the lines of plain runs. `routine`
+        is what other sources of this kind, with the same filters and guard, have taught; it changes only the pace.
         """
         self._first = first
         self._kind = source.kind
         self._filters = filters
         self._guard = guard
         self._openers = _openers()
+        self._routine = Routine() if routine is None else routine
         self._splitter = Splitter(limits, guard, first)
         self._cache: _Cache = {}
         self._cache_limit = max(1, limits.templates)
@@ -126,6 +131,7 @@ class Compressor:
     def adopt(self, filters: Filters) -> None:
         """Judge by other filter rules from here on."""
         self._filters = filters
+        self._routine = Routine()
         self._cache.clear()
         self._cache_bytes = 0
 
@@ -152,10 +158,19 @@ class Compressor:
 
     def _plain(self, run: Plain) -> None:
         """Judge a run of whole lines."""
-        templates = template(run.text).split(b"\n")
+        place = 0
+        routine = self._routine
+        if routine.ready and not self._hold and self._watch is None:
+            text, cut = routine.cut(run.text)
+            if cut:
+                lines = lines_of(text)
+                run.count = len(lines)
+                place = self._outside(Plain(run.first, text, lines), lines_of(template(text)), 0, cut)
+                if place == run.count:
+                    return
+        templates = lines_of(template(run.text))
         if self._watch is not None:
             self._watch.lines(run.lines, templates)
-        place = 0
         while place < len(templates):
             place = (self._in_record if self._hold else self._outside)(run, templates, place)
 
@@ -166,10 +181,11 @@ class Compressor:
                 return index + 1
         return len(templates)
 
-    def _outside(self, run: Plain, templates: list[bytes], place: int) -> int:
+    def _outside(self, run: Plain, templates: list[bytes], place: int, cut: int = 0) -> int:
         """Judge the lines from `place` on until one opens a record; return where the next one stands.
 
         Lines that are simply dropped are not looked at, and those of the two common kinds without a call for each.
+        `cut` of the lines are known to be routine.
         """
         verdicts = self._verdicts(templates[place:] if place else templates)
         lines = run.lines[place:] if place else run.lines
@@ -200,7 +216,11 @@ class Compressor:
                 verdicts = verdicts[: number - first + 1]
                 break
         self._progress.dropped += sampled
-        self._dropped += verdicts.count(None)
+        dropped = verdicts.count(None)
+        self._dropped += dropped
+        if (dropped - cut) * _FEW > len(verdicts) and self._routine.learning:
+            judged = zip(templates[place : place + len(verdicts)], verdicts, strict=True)
+            self._routine.note([each for each, verdict in judged if verdict is None and each != MARK], self._is_routine)
         return place + len(verdicts)
 
     def _verdicts(self, templates: list[bytes]) -> list[_Verdict | None]:
@@ -343,8 +363,19 @@ class Compressor:
                 self._cache[line_template] = verdict
         return verdict
 
+    def _is_routine(self, line_template: bytes) -> bool:
+        """Whether all lines of a template are dropped."""
+        return self._judged(line_template) is None
+
     def _learn(self, line_template: bytes) -> _Verdict | None:
         """Judge a template that the cache does not know."""
+        verdict = self._judged(line_template)
+        self._remember(line_template, verdict)
+        return verdict
+
+    def _judged(self, line_template: bytes) -> _Verdict | None:
+        if line_template == MARK:
+            return None
         judged = self._filters.judge(line_template, self._kind)
         guard = self._guard.judge(line_template)
         opener = self._openers.judge(line_template)
@@ -363,7 +394,6 @@ class Compressor:
                     verdict = None
                 else:
                     verdict.full = self._quota.full(rule.id)
-        self._remember(line_template, verdict)
         return verdict
 
     def _remember(self, line_template: bytes, verdict: _Verdict | None) -> None:

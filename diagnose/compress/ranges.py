@@ -8,12 +8,14 @@ one are kept as if it were open. `range_blocks` cuts one range out of a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from diagnose.compress.compressor import Compressor
 from diagnose.compress.filters import Filters
 from diagnose.compress.guard import Guard
 from diagnose.compress.repeats import Listeners
+from diagnose.compress.routine import Routine
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
 
@@ -36,11 +38,12 @@ class Ranges:
         *,
         listeners: Listeners | None = None,
         watch: LineWatch | None = None,
+        routine: Routine | None = None,
     ) -> None:
-        self._begun_with = (source, filters, guard, limits)
-        self._listeners = listeners
-        self._watch = watch
-        self._current = Compressor(*self._begun_with, inside=start > 0, listeners=listeners, watch=watch)
+        self._begin = partial(
+            Compressor, source, filters, guard, limits, listeners=listeners, watch=watch, routine=routine or Routine()
+        )
+        self._current = self._begin(inside=start > 0)
         self._before = CompressionCounts()  # of the ranges that have ended
         self._position = start
         self._border = (start - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES if start else RANGE_BYTES
@@ -62,13 +65,7 @@ class Ranges:
             self._position += end
             self._border = (self._position - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES
             self._before = self.counts
-            self._current = Compressor(
-                *self._begun_with,
-                first=self._before.lines + 1,
-                inside=True,
-                listeners=self._listeners,
-                watch=self._watch,
-            )
+            self._current = self._begin(first=self._before.lines + 1, inside=True)
             data = data[end:]
         self._position += len(data)
         out += self._current.feed(data)
@@ -76,8 +73,8 @@ class Ranges:
 
     def adopt(self, filters: Filters) -> None:
         """Judge by other filter rules from here on."""
-        source, _, guard, limits = self._begun_with
-        self._begun_with = (source, filters, guard, limits)
+        source, _, *others = self._begin.args
+        self._begin = partial(Compressor, source, filters, *others, **self._begin.keywords | {"routine": Routine()})
         self._current.adopt(filters)
 
     def finish(self) -> list[KeptLine]:

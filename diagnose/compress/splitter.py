@@ -16,13 +16,27 @@ from diagnose.dataclass import dataclass
 from diagnose.settings import Limits
 
 
-@dataclass(frozen=True, slots=True)
 class Plain:
-    """Consecutive whole lines without `\\r`, none too long: `lines[0]` has the number `first`; `text` joins them."""
+    """Consecutive whole lines without `\\r`, none too long; `text` holds them with their ends, `first` numbers them.
 
-    first: int
-    lines: list[bytes]
-    text: bytes
+    They are split when somebody asks for them. Who has counted them otherwise sets `count`, before the next is taken.
+    """
+
+    __slots__ = ("_lines", "count", "first", "text")
+
+    def __init__(self, first: int, text: bytes, lines: list[bytes] | None = None) -> None:
+        self.first = first
+        self.text = text
+        self.count = 0  # until it is known
+        self._lines = lines
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The lines without their ends."""
+        if self._lines is None:
+            self._lines = lines_of(self.text)
+            self.count = len(self._lines)
+        return self._lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +51,13 @@ class Segment:
     bar: bool = False
     truncated: bool = False
     guarded: bool = False
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """The lines of a text that ends one."""
+    lines = text.split(b"\n")
+    lines.pop()
+    return lines
 
 
 def _all_short(text: bytes, limit: int) -> bool:
@@ -87,7 +108,7 @@ class Splitter:
             start = end + 1
         last = data.rfind(b"\n", start)
         if last >= 0:
-            yield from self._whole(data[start:last])
+            yield from self._whole(data[start : last + 1])
             start = last + 1
         if start < len(data):
             yield from self._part(data[start:], ended=False)
@@ -101,25 +122,28 @@ class Splitter:
             yield from self._part(b"", ended=True)
 
     def _whole(self, text: bytes) -> Iterator[Plain | Segment]:
-        """Give the lines of a text that holds whole lines only, its last `\\n` taken off."""
-        lines = text.split(b"\n")
-        if b"\r" not in text and (_all_short(text, self._limit) or max(map(len, lines)) <= self._limit):
-            self._number += len(lines)
-            yield Plain(self._number - len(lines), lines, text)
+        """Give the lines of a text that holds whole lines only."""
+        if b"\r" not in text and _all_short(text, self._limit):
+            yield from self._plain(text)
+            return
+        lines = lines_of(text)
+        if b"\r" not in text and max(map(len, lines)) <= self._limit:
+            yield from self._plain(text, lines)
             return
         start = 0
         for index, line in enumerate(lines):
             if b"\r" in line or len(line) > self._limit:
                 if start < index:
-                    yield self._run(lines[start:index])
+                    yield from self._plain(b"\n".join(lines[start:index]) + b"\n", lines[start:index])
                 yield from self._part(line, ended=True)
                 start = index + 1
         if start < len(lines):
-            yield self._run(lines[start:])
+            yield from self._plain(b"\n".join(lines[start:]) + b"\n", lines[start:])
 
-    def _run(self, lines: list[bytes]) -> Plain:
-        self._number += len(lines)
-        return Plain(self._number - len(lines), lines, b"\n".join(lines))
+    def _plain(self, text: bytes, lines: list[bytes] | None = None) -> Iterator[Plain]:
+        run = Plain(self._number, text, lines)
+        yield run
+        self._number += run.count or len(run.lines)
 
     def _part(self, text: bytes, *, ended: bool) -> Iterator[Segment]:
         """Take the next part of one physical line, and its end if that has come."""

@@ -1,0 +1,270 @@
+"""Routine lines taken out by the block: what is found stays the same, line for line, and the stage really ran."""
+
+from __future__ import annotations
+
+import builtins
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnose.compress import Compressor, Filters, Guard, Listeners, Ranges, ranges
+from diagnose.compress import routine as module
+from diagnose.compress.relax import template
+from diagnose.compress.routine import MARK, Routine
+from diagnose.models import CompressionCounts, FilterRule, KeptLine, LogSource, RuleSet
+from diagnose.settings import Limits
+from tests.test_compress_compressor import KEYWORDS, LOGS, RULES, flat, naive, rule
+
+LISTENERS = Listeners(("spoken",), ("step",))
+SOURCE, LIMITS = LogSource("job.log"), Limits()
+HAS_PCRE2 = module.installed()
+needs_pcre2 = pytest.mark.skipif(not HAS_PCRE2, reason="the extra `fast` is not installed")
+
+
+class Slow(Routine):
+    """Never takes out anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.learning = False
+
+
+def run(
+    data: bytes,
+    routine: Routine,
+    rules: tuple[FilterRule, ...] = RULES,
+    chunk: int = 1 << 16,
+    keywords: tuple[str, ...] = KEYWORDS,
+    limits: Limits = LIMITS,
+    listeners: Listeners | None = None,
+) -> tuple[list[KeptLine], CompressionCounts]:
+    compressor = Compressor(SOURCE, Filters(rules), Guard(keywords), limits, listeners=listeners, routine=routine)
+    kept = [line for at in range(0, len(data), chunk) for line in compressor.feed(data[at : at + chunk])]
+    kept += compressor.finish()
+    return kept, compressor.counts
+
+
+def log(seed: int, lines: int = 3000) -> bytes:
+    """Mostly routine lines, whose numbers are of all lengths, between others of every sort."""
+    draw = random.Random(seed)
+    forms = (
+        "{r}: noise {n} of {f:.3f}",
+        "noise {n}{p}{f}",
+        "{r}: setup {n}",
+        "{r}: step {n} loss {f:.2f}",
+        "noise {n} CUDA error {n}",
+        "noise {n} Xid {x}",
+        "noise Xid{p}{x}",
+        "urllib{u}: GET {n}",
+        "novel {w} {n}",
+        "Traceback (most recent call last):",
+        '  File "x.py", line {n}',
+        "",
+        "nul \0 {n}",
+        "a\rnoise {n}\r",
+        "noise {w}{n}{w}{p}x",
+    )
+    weights = (40, 30, 5, 15, 0.3, 3, 2, 5, 1, 0.03, 0.3, 1, 0.2, draw.choice((0, 0.1)), 6)
+    text = "\n".join(
+        draw.choices(forms, weights)[0].format(
+            r=draw.randrange(4),
+            n=int(10 ** (draw.random() * 5)),
+            f=draw.random() * 10 ** draw.randrange(4),
+            p=" " * draw.randrange(1, 4),
+            x=draw.choice((7, 13, 79, 79, 790)),
+            u=draw.choice((2, 3)),
+            w=draw.choice("abc"),
+        )
+        for _ in range(lines)
+    )
+    return (text + draw.choice(("", "\n", "\r\n"))).encode()
+
+
+@needs_pcre2
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("together", [1, 8, 256])
+def test_the_same_lines_as_line_by_line(seed: int, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TOGETHER", together)
+    data = log(seed)
+    for listeners in (None, LISTENERS):
+        expected = run(data, Slow(), listeners=listeners)
+        for noted, chunk in ((1, 1000), (50, 4096), (100, 9000)):
+            routine = Routine(noted)
+            assert run(data, routine, chunk=chunk, listeners=listeners) == expected
+            assert routine.ready
+            assert run(data, routine, chunk=chunk, listeners=listeners) == expected  # all learnt, no warm-up
+
+
+@needs_pcre2
+@settings(max_examples=60, deadline=None)
+@given(log=st.lists(LOGS, min_size=1, max_size=4).map(b"".join), chunk=st.sampled_from([3, 100, 1 << 20]))
+def test_keeps_what_the_naive_reader_keeps(log: bytes, chunk: int) -> None:
+    routine = Routine(1)
+    for _ in range(2):
+        assert flat(run(log, routine, chunk=chunk)[0]) == naive(log)
+
+
+@needs_pcre2
+@pytest.mark.parametrize("seed", range(4))
+def test_ranges_share_what_is_learnt(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 9000)
+    data = log(seed)
+    found = []
+    for routine in (Slow(), Routine(1)):
+        compressor = Ranges(SOURCE, Filters(RULES), Guard(KEYWORDS), LIMITS, routine=routine)
+        kept = [line for at in range(0, len(data), 700) for line in compressor.feed(data[at : at + 700])]
+        found.append((kept + compressor.finish(), compressor.counts))
+    assert found[0] == found[1]
+
+
+@needs_pcre2
+def test_most_lines_are_taken_out_by_the_block() -> None:
+    routine = Routine(100)
+    lines = [b"%d: noise %d of %d.5" % (n % 64, n, n * 7) for n in range(1000, 3000)]
+    run(b"\n".join(lines) + b"\n", routine)
+    text, cut = routine.cut(b"\n".join([*lines, b"other", b"5: noise 1234 of x"]) + b"\n")
+    assert cut > 1900
+    rest = text.split(b"\n")
+    assert rest[-3:] == [b"other", b"5: noise 1234 of x", b""]
+    assert rest.count(MARK) == cut
+    assert len(rest) == 2003
+
+
+@needs_pcre2
+def test_a_guarded_line_is_never_taken_out() -> None:
+    """Keywords with digits, and lengths of numbers that no line had before."""
+    draw = random.Random(3)
+    routine = Routine(1)
+    for _ in range(30):
+        numbers = [draw.choice((5, 55, 79, 555, 79_000)) for _ in range(200)]
+        data = b"".join(b"noise %d Xid %d end\n" % (draw.choice((1, 10)), number) for number in numbers)
+        kept, _ = run(data, routine, chunk=draw.choice((500, 5000)))
+        guarded = [place for place, number in enumerate(numbers, 1) if str(number).startswith("79")]
+        assert [line.number for line in kept if line.guarded] == guarded
+
+
+@needs_pcre2
+def test_a_pattern_holds_only_what_was_judged() -> None:
+    asked: set[bytes] = set()
+
+    def judge(each: bytes) -> bool:
+        asked.add(each)
+        return b"0000" not in each
+
+    routine = Routine(1)
+    shapes = [b"a %d%sb %d" % (10**first, b" " * second, 10**third)
+              for first in range(3) for second in (1, 3, 4) for third in range(3)]  # fmt: skip
+    routine.note([template(each) for each in shapes], judge)
+    for first in range(6):
+        for second in range(1, 6):
+            for third in range(6):
+                line = b"a %d%sb %d" % (10**first, b" " * second, 10**third)
+                if routine.cut(line + b"\n")[1]:
+                    assert template(line) in asked
+                    assert judge(template(line))
+    assert routine.cut(b"\n".join(shapes) + b"\n")[1] == len(shapes)
+
+
+@needs_pcre2
+def test_what_is_only_partly_routine_is_taken_out_as_it_was_seen() -> None:
+    routine = Routine(1)
+    seen = [b"a 0 b 00", b"a 00 b 0"]
+    routine.note(seen, lambda each: each in seen)
+    assert routine.cut(b"a 7 b 42\na 42 b 7\na 4 b 7\na 42 b 42\n") == (b"\0\n\0\na 4 b 7\na 42 b 42\n", 2)
+
+
+@needs_pcre2
+def test_bytes_that_mean_something_in_patterns() -> None:
+    routine = Routine(1)
+    lines = [bytes(range(1, 10)) + bytes(range(11, 48)) + bytes(range(58, 256)), b"\\E(?#[a-z]{2})$^ \\d", b"x|y #c"]
+    routine.note(lines, lambda _: True)
+    for line in lines:
+        assert routine.cut(line + b"\n") == (b"\0\n", 1)
+        assert routine.cut(line[1:] + b"\n" + line + b"x\n") == (line[1:] + b"\n" + line + b"x\n", 0)
+
+
+@needs_pcre2
+def test_more_forms_than_a_pattern_holds() -> None:
+    routine = Routine(1)
+    draw = random.Random(1)
+    lines = [bytes(draw.choices(b"abcdef ", k=900)) + b"0" for _ in range(200)]
+    routine.note(lines, lambda _: True)
+    text, cut = routine.cut(b"\n".join(lines) + b"\n")
+    assert routine.ready
+    assert cut > 10
+    assert text.count(b"\n") == 200
+
+
+def broken(*_: object, **__: object) -> None:
+    raise ValueError
+
+
+@needs_pcre2
+def test_a_limit_of_the_library_turns_it_off_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = log(5)
+    expected = run(data, Slow())
+    routine = Routine(1)
+    run(data, routine)
+    assert routine.ready
+    routine._substitute = broken
+    assert run(data, routine, chunk=2000) == expected
+    assert not routine.ready
+    monkeypatch.setattr("pcre2.compile", broken)
+    routine = Routine(1)
+    assert run(data, routine, chunk=2000) == expected
+    assert not routine.learning
+
+
+def test_without_the_library_all_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = builtins.__import__
+
+    def without(name: str, *more: object) -> object:
+        if name.startswith("pcre2"):
+            raise ImportError(name)
+        return usual(name, *more)
+
+    data = log(6)
+    expected = run(data, Slow())
+    monkeypatch.setattr(builtins, "__import__", without)
+    routine = Routine(1)
+    assert run(data, routine) == expected
+    assert not routine.ready
+    assert not routine.learning
+
+
+@needs_pcre2
+@pytest.mark.parametrize("seed", range(3))
+def test_shipped_filters(seed: int, rule_set: RuleSet) -> None:
+    """Examples of all shipped filters, with numbers of other lengths, in any order."""
+    draw = random.Random(seed)
+    examples = [each for known in rule_set.filters for each in known.examples.noise] * 20
+    examples += [each for known in rule_set.filters for each in known.examples.signal]
+    lines = []
+    for _ in range(4000):
+        text = draw.choice(examples)
+        lines.append("".join(draw.choice(("", each, each * 2)) if each in "3 " else each for each in text))
+    data = "\n".join(lines).encode() + b"\n"
+    keywords = ("CUDA error", "Xid 79", "nan", "exit code 1")
+    expected = run(data, Slow(), rule_set.filters, keywords=keywords)
+    routine = Routine(1)
+    for chunk in (5000, 1 << 16):
+        assert run(data, routine, rule_set.filters, chunk, keywords) == expected
+    assert routine.ready
+
+
+@needs_pcre2
+def test_a_form_that_stays_away_makes_room() -> None:
+    """What is missed is learnt as well, as long as it is much."""
+    routine = Routine(10)
+    words = ["".join(random.Random(seed).choices("abcdefgh", k=20)) for seed in range(3)]
+    data = b"".join(b"noise %d %s\n" % (n, word.encode()) for word in words for n in range(100, 999))
+    run(data, routine, chunk=2000)
+    assert routine.cut(b"".join(b"noise 555 %s\n" % word.encode() for word in words))[1] == 3
+
+
+def test_rules_that_fit_templates_only() -> None:
+    rules = (rule("a", "nine", r"nine 9\d*"), *RULES)
+    data = b"nine 9\nnine 95\nnine 59\nnine 5\n" * 300
+    assert len(run(data, Routine(1), rules, chunk=900)[0]) == 600
