@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, AnyStr, Generic
 
+from diagnose import precompiled
+
 
 def holds_any(text: str, literals: tuple[str, ...]) -> bool:
     """Whether one of a few literals stands in the text; `any` over a generator takes twice as long."""
@@ -47,7 +49,7 @@ class Lazy(Generic[AnyStr]):
 
     def compiled(self) -> re.Pattern[AnyStr]:
         """The compiled pattern, whose methods take the place of these."""
-        compiled = re.compile(self.pattern, self.flags)
+        compiled = precompiled.compile(self.pattern, self.flags)
         self.match = compiled.match
         self.search = compiled.search
         self.sub = compiled.sub

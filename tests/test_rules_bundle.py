@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from diagnose import cache as files
 from diagnose.dataclass import replace
 from diagnose.errors import RuleError
 from diagnose.models import RuleSet
@@ -55,6 +58,14 @@ def test_a_changed_site_rule_is_seen(cache: Path, tmp_path: Path, rule_set: Rule
         load_bundled([str(site)])
 
 
+def test_processes_that_build_it_at_once(cache: Path, rule_set: RuleSet) -> None:
+    code = "from diagnose.rules.bundle import load_bundled; print(len(load_bundled().rules))"
+    made = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert {process.communicate()[0] for process in made} == {f"{len(rule_set.rules)}\n"}
+    assert [path.suffix for path in cache.iterdir()] == [".bin"]
+    assert load_bundled() == slim(rule_set)
+
+
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule_set: RuleSet) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -67,15 +78,15 @@ def test_rules_are_packed_whole(rule_set: RuleSet) -> None:
     assert unpacked(packed(rule_set)) == rule_set
 
 
-def _told_apart(path: Path) -> bytes:
-    """Makes the bundle one that can be told from the shipped rules; returns its bytes."""
-    return packed(replace(unpacked(path.read_bytes()), version="poisoned"))
+def _poison(name: str) -> None:
+    """Makes the bundle one that can be told from the shipped rules."""
+    files.write(name, packed(replace(unpacked(files.read(name)), version="poisoned")))
 
 
 def test_a_bundle_of_ones_own_is_believed(cache: Path, rule_set: RuleSet) -> None:
     load_bundled()
     path = next(cache.iterdir())
-    path.write_bytes(_told_apart(path))
+    _poison(path.name)
     assert load_bundled().version == "poisoned"
 
 
@@ -85,8 +96,8 @@ def test_a_bundle_that_others_could_have_written_is_not_believed(
 ) -> None:
     load_bundled()
     path = next(cache.iterdir())
-    data = _told_apart(path)
-    path.write_bytes(data)
+    _poison(path.name)
+    data = path.read_bytes()
     if how == "file others write":
         path.chmod(0o666)
     elif how == "folder others write":

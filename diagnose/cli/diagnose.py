@@ -37,12 +37,14 @@ def run_diagnose(options: Options) -> int:
     if options.output is not None:
         _refuse_input(options, options.output)
     with _lasting():
+        from diagnose import precompiled
         from diagnose.pipeline import Services, diagnose
         from diagnose.report import render
         from diagnose.rules.bundle import load_bundled
         from diagnose.settings import Settings
 
         settings = Settings(rules=tuple(options.rules), processes=min(_MOST_PROCESSES, _processors()))
+        precompiled.recall()
         rules = load_bundled(settings.rules)
     request = request_of(options)
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
@@ -64,6 +66,7 @@ def run_diagnose(options: Options) -> int:
     else:
         sys.stdout.write(text)
         sys.stdout.flush()
+    precompiled.keep()
     return 0 if options.exit_zero else EXIT_CODES[report.status]
 
 

@@ -7,7 +7,6 @@ of rules, are made once; a look-up table, of which most runs need no row, when s
 
 from __future__ import annotations
 
-import importlib.util
 import marshal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
@@ -17,7 +16,6 @@ from diagnose.models import rule as rule_types
 from diagnose.models.rule import RuleSet, Table
 
 _VERSION = 4  # of marshal's format: every Python that this runs on reads it
-_DIGEST = 8  # bytes
 
 # How values of a type are made of plain data: as they are (None), or by a way that its first word names.
 Shape = tuple[Any, ...] | None
@@ -26,16 +24,12 @@ Build = Callable[[Any], Any]
 
 def packed(rule_set: RuleSet) -> bytes:
     """The rule set as bytes."""
-    data = _dumped(rule_set, RuleSet)
-    return importlib.util.source_hash(data) + data
+    return _dumped(rule_set, RuleSet)
 
 
 def unpacked(data: bytes) -> RuleSet:
-    """The rule set of such bytes; raises `ValueError` where they are not what was written."""
-    # `marshal` trusts what it reads: half a file must not reach it.
-    if importlib.util.source_hash(data[_DIGEST:]) != data[:_DIGEST]:
-        raise ValueError("not what was written")
-    return cast("RuleSet", _loaded(data[_DIGEST:]))
+    """The rule set of such bytes, which must be whole."""
+    return cast("RuleSet", _loaded(data))
 
 
 class _Later(Mapping[str, Any]):
