@@ -75,7 +75,8 @@ def test_rules_and_data_are_no_cases(tmp_path: Path) -> None:
         "rule.yml": "schema: x/v1\nerror_type: A\n",
         "pod.yaml": "kind: Pod\n",
         "list.yaml": "[1]\n",
-        ".git/x.yaml": "{",
+        ".git/case.yaml": "{",
+        "torn.yaml": "{",
     }
     found = find_cases([write(tmp_path, {**files, "c.log": "x", "c.yaml": LABEL})])
     assert ([case.name for case in found.cases], found.unread) == (["c"], ())
@@ -121,7 +122,7 @@ def test_a_label_without_its_log(tmp_path: Path) -> None:
 
 
 def test_a_label_that_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_bytes(b"error_type: \xff\n")
+    (tmp_path / "case.yaml").write_bytes(b"error_type: \xff\n")
     assert len(find_cases([str(tmp_path)]).unread) == 1
 
 

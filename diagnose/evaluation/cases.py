@@ -91,12 +91,21 @@ class _Reader:
         self._folder, self._file, self._beside = folder, file, beside
 
     def __call__(self, name: str) -> Case | None:
-        if self._file.endswith(_YAML):
+        if not self._file.endswith(_YAML):
+            return Case(name, os.path.abspath(self._folder), (self._file,), "no_failure")
+        try:
             stated = _mapping(os.path.join(self._folder, self._file))
-            if stated is None:
-                return None
-            return _case(name, self._folder, stated, self._file, self._beside)
-        return Case(name, os.path.abspath(self._folder), (self._file,), "no_failure")
+        except (_Wrong, OSError, UnicodeDecodeError):
+            if self._meant:
+                raise
+            return None
+        return _case(name, self._folder, stated, self._file, self._beside) if stated is not None else None
+
+    @property
+    def _meant(self) -> bool:
+        """Whether the file is to be a label by its name, whatever it holds."""
+        stem = os.path.splitext(self._file)[0]
+        return stem in ("case", "expected") or any(stem + ending in self._beside for ending in _ENDINGS)
 
 
 def _candidates(root: str, folder: str, files: Sequence[str]) -> Iterator[tuple[str, _Reader]]:

@@ -22,11 +22,11 @@ def as_text(evaluation: Evaluation, *, verbose: bool = False) -> str:
 
 
 def shown(rate: Rate) -> str:
-    """`41/50  82.0 % (69.2-90.2)`."""
+    """`41/50 82.0 % (69-90)`."""
     if rate.value is None:
         return "-"
     low, high = rate.interval
-    return f"{rate.right}/{rate.of}  {100 * rate.value:.1f} % ({100 * low:.1f}-{100 * high:.1f})"
+    return f"{rate.right}/{rate.of} {100 * rate.value:.1f} % ({100 * low:.0f}-{100 * high:.0f})"
 
 
 def setup_words(setup: Setup) -> str:
