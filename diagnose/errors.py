@@ -4,7 +4,8 @@ DiagnoseError                  anything a user can be told about; `str()` says w
 ├── UsageError                 the command line or the call asks for something impossible
 ├── SourceError                an input cannot be read, or only in part
 │   └── LimitExceeded          a bound on size, depth, files or time has bitten
-└── RuleError                  rule files cannot be used; carries every problem found
+├── RuleError                  rule files cannot be used; carries every problem found
+└── StoreError                 the memory of past runs cannot be read or written
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class SourceError(DiagnoseError):
 
 class LimitExceeded(SourceError):
     """A bound on size, depth, number of files or time was reached."""
+
+
+class StoreError(DiagnoseError):
+    """The memory of past runs cannot be read or written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ _USAGE = """\
 diagnose LOG... [options]
        diagnose rules {list,show,lint,test,noise,new,schema} ...
        diagnose eval CASES_DIR... [options]
+       diagnose incidents {add,list,show,confirm,correct,delete,import,export,prune} ...
+       diagnose policy backtest ...
        diagnose completion {bash,zsh,fish}"""
 
 _EPILOG = """\
@@ -96,21 +98,40 @@ def diagnose_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="decide by rules alone; changes nothing yet, as this release has no model to ask",
     )
+    add_memory_arguments(parser)
     parser.add_argument(
         "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show program's version number and exit"
     )
     return parser
 
 
+def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add who the job is, and whether it is remembered."""
+    memory = parser.add_argument_group("memory of past runs (in DIAGNOSE_DATABASE, or a file in your data directory)")
+    memory.add_argument(
+        "--record", action="store_true", help="remember this run, and answer with what earlier ones say"
+    )
+    memory.add_argument("--job-id", default="", metavar="ID", help="the scheduler's number of the job")
+    memory.add_argument("--name", default="", help="of the workload: name, user and image stay when it is restarted")
+    memory.add_argument("--user", default="", help="who runs it")
+    memory.add_argument("--image", default="", help="the container image it runs in")
+    memory.add_argument("--cluster", default="", help="where it ran: names of hosts are told apart by it")
+    memory.add_argument("--project", default="", help="what it belongs to")
+
+
 def verb_parser() -> argparse.ArgumentParser:
     """The parser of the verbs."""
     from diagnose.cli.eval import add_eval_parser
+    from diagnose.cli.incidents import add_incidents_parser
+    from diagnose.cli.policy import add_policy_parser
     from diagnose.cli.rules import add_rules_parser
 
     parser = argparse.ArgumentParser(prog="diagnose", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     add_rules_parser(verbs)
     add_eval_parser(verbs)
+    add_incidents_parser(verbs)
+    add_policy_parser(verbs)
     completion = verbs.add_parser(
         "completion",
         help="print a shell completion script",

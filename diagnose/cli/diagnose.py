@@ -22,7 +22,8 @@ from diagnose.errors import UsageError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from diagnose.pipeline import Request
+    from diagnose.pipeline import Request, Services
+    from diagnose.store.recorder import Recorded
 
 EXIT_CODES = {"failed": 0, "no_failure": 1, "inconclusive": 3}
 _PROGRESS_AFTER = 1.0  # seconds
@@ -49,7 +50,8 @@ def run_diagnose(options: Options) -> int:
     request = request_of(options)
     with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
         services = Services(rules, on_progress=on_progress, on_wait=None if options.quiet else _tell_wait)
-        report = diagnose(request, services, settings)
+        with _configured(services, options) as services:
+            report = diagnose(request, services, settings)
     _tell_unread(options)
     text = render(
         report,
@@ -70,11 +72,31 @@ def run_diagnose(options: Options) -> int:
     return 0 if options.exit_zero else EXIT_CODES[report.status]
 
 
+@contextlib.contextmanager
+def _configured(services: Services, options: Options) -> Iterator[Services]:
+    """The services with those that the environment or the arguments ask for; what they need is loaded only then."""
+    if not options.record and not any(name.startswith("DIAGNOSE_") for name in os.environ):
+        yield services
+        return
+    from diagnose import services as wiring
+    from diagnose.dataclass import replace
+
+    def told(recorded: Recorded) -> None:
+        if options.record and not options.quiet and recorded.incident is not None:
+            tell(f"recorded as incident {recorded.incident}")
+
+    settings = wiring.service_settings(os.environ, record=options.record)
+    with wiring.services(services.rules, settings, tell, told) as opened:
+        yield replace(services, memory=opened.memory, second_opinion=opened.second_opinion)
+
+
 def request_of(options: Options) -> Request:
     """The inputs that the arguments name."""
+    from diagnose.models import JobContext
     from diagnose.pipeline import Request
 
     return Request(
+        context=JobContext(options.job_id, options.name, options.user, options.image, options.cluster, options.project),
         paths=options.logs,
         kernel_logs=options.kernel_log,
         scheduler_records=options.scheduler_record,

@@ -144,6 +144,14 @@ def _run(arguments: list[str]) -> int:
             from diagnose.cli.eval import run_eval
 
             return run_eval(options)
+        if options.verb == "incidents":
+            from diagnose.cli.incidents import run_incidents
+
+            return run_incidents(options)
+        if options.verb == "policy":
+            from diagnose.cli.policy import run_policy
+
+            return run_policy(options)
         from diagnose.cli.rules import run_rules
 
         return run_rules(options)

@@ -14,7 +14,7 @@ from diagnose.dataclass import dataclass, field
 if TYPE_CHECKING:
     from diagnose.report.render import Format
 
-VERBS = ("rules", "eval", "completion")
+VERBS = ("rules", "eval", "incidents", "policy", "completion")
 
 
 @dataclass(slots=True)
@@ -33,6 +33,13 @@ class Options:
     exit_zero: bool = False
     rules: list[str] = field(default_factory=list)
     no_llm: bool = False
+    record: bool = False
+    job_id: str = ""
+    name: str = ""
+    user: str = ""
+    image: str = ""
+    cluster: str = ""
+    project: str = ""
 
 
 def options_of(arguments: Sequence[str]) -> Options:

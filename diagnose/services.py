@@ -1,0 +1,166 @@
+"""A run's services, built from settings: the memory of past runs, and whom to ask where no rule decides.
+
+In: the environment (`DIAGNOSE_*`) and what the command line says. Out: `Opened`: what `pipeline.Services` takes beside
+the rules. This is the only place that knows which parts make a service; it is imported only when something is
+configured. A service that cannot be had is told and done without: the rules' answer never waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from diagnose.dataclass import dataclass, replace
+from diagnose.errors import DiagnoseError, StoreError, UsageError
+from diagnose.models import Line, Memory, Report, RuleSet, SecondOpinion
+
+if TYPE_CHECKING:
+    from diagnose.store.database import Database
+    from diagnose.store.memory import StoredMemory
+    from diagnose.store.recorder import Recorded
+
+Tell = Callable[[str], None]
+
+_YES, _NO = ("1", "yes", "on", "true"), ("", "0", "no", "off", "false", "none")
+_TEXT_TOKENS = 2_000  # of lines beside the deciding ones by which an incident is found again
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """Which services a run has.
+
+    `database` is where the memory is, None for none; `records` whether runs are written down there. `nodes` is how many
+    nodes the cluster has, for the budget of drains; `keep_days` for how long unconfirmed runs are kept.
+    """
+
+    database: str | None = None
+    records: bool = False
+    nodes: int | None = None
+    keep_days: float | None = None
+
+
+def service_settings(environment: Mapping[str, str], *, record: bool = False) -> ServiceSettings:
+    """What the environment and `--record` ask for. Raises `UsageError` for values that cannot be meant."""
+    given = environment.get("DIAGNOSE_DATABASE", "").strip()
+    wanted = environment.get("DIAGNOSE_RECORD", "").strip().lower()
+    if wanted not in _YES + _NO:
+        raise UsageError("DIAGNOSE_RECORD must be 1 or 0")
+    records = record or wanted in _YES
+    if given.lower() in ("none", "off") and not record:
+        return ServiceSettings()
+    return ServiceSettings(
+        database=database_place(environment) if given or records else None,
+        records=records,
+        nodes=_number(environment, "DIAGNOSE_NODES", 1, 10_000_000),
+        keep_days=_number(environment, "DIAGNOSE_KEEP_DAYS", 1, 100_000),
+    )
+
+
+def database_place(environment: Mapping[str, str]) -> str:
+    """Where the memory is: `DIAGNOSE_DATABASE`, or a file in the user's folder of data."""
+    given = environment.get("DIAGNOSE_DATABASE", "").strip()
+    if given and given.lower() not in ("none", "off"):
+        return given
+    base = environment.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(base):
+        home = environment.get("HOME", "") or os.path.expanduser("~")
+        if not os.path.isabs(home):
+            raise UsageError("there is no home directory to keep the memory in; set DIAGNOSE_DATABASE to a path")
+        base = os.path.join(home, ".local", "share")
+    return os.path.join(base, "diagnose", "memory.sqlite3")
+
+
+def _number(environment: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    given = environment.get(name, "").strip()
+    if not given:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) < 12 and least <= int(given) <= most):
+        raise UsageError(f"{name} must be a whole number from {least} to {most}")
+    return int(given)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The services of one run; closed at the end of `services`."""
+
+    memory: Memory | None = None
+    second_opinion: SecondOpinion | None = None
+
+
+@contextlib.contextmanager
+def services(
+    rules: RuleSet, settings: ServiceSettings, tell: Tell, on_recorded: Callable[[Recorded], None] | None = None
+) -> Iterator[Opened]:
+    """The services of one run. What cannot be had is told, and done without."""
+    with contextlib.ExitStack() as stack:
+        opened = Opened()
+        if settings.database is not None:
+            try:
+                database = stack.enter_context(open_memory(settings.database))
+                opened = replace(opened, memory=memory_of(database, rules, settings, tell, on_recorded))
+            except DiagnoseError as error:
+                tell(f"{'not recorded: ' if settings.records else ''}{error}; the report does without a memory")
+        yield opened
+
+
+@contextlib.contextmanager
+def open_memory(place: str) -> Iterator[Database]:
+    """The database of a place, closed at the end. Raises `StoreError`."""
+    try:
+        from diagnose.store.database import open_database
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            f"a memory needs {error.name}, which is not installed: pip install 'gpu-job-diagnose[memory]'"
+        ) from error
+    with open_database(place) as database:
+        yield database
+
+
+def memory_of(
+    database: Database,
+    rules: RuleSet,
+    settings: ServiceSettings,
+    tell: Tell,
+    on_recorded: Callable[[Recorded], None] | None = None,
+) -> StoredMemory:
+    """The memory of runs in a database."""
+    from diagnose.report.contract import to_json
+    from diagnose.store.memory import StoredMemory
+
+    return StoredMemory(
+        database,
+        tell,
+        records=settings.records,
+        teller=lambda: _Gathered(rules),
+        document=to_json,
+        on_recorded=on_recorded,
+        nodes=settings.nodes,
+        keep_days=settings.keep_days,
+    )
+
+
+class _Gathered:
+    """Tells the most telling lines of a run, redacted: what an incident is found again by."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        from diagnose.agents.excerpt import Gatherer
+
+        self._rules = rules
+        self._gatherer = Gatherer()
+
+    def observe(self, line: Line) -> None:
+        """Takes a line."""
+        self._gatherer.observe(line)
+
+    def told(self, report: Report) -> tuple[str, str]:
+        """The deciding lines with their surroundings, and the cause in one sentence."""
+        from diagnose.agents.excerpt import deciding_text
+        from diagnose.redaction import Redactor
+
+        hosts = {culprit.id for culprit in report.culprits if culprit.kind == "host"}
+        redactor = Redactor(self._rules.redactions, hosts=(*sorted(self._gatherer.holder.hosts), *sorted(hosts)))
+        text = deciding_text(report, self._gatherer.excerpt(report, _TEXT_TOKENS))
+        summary = report.root_cause.summary if report.root_cause else ""
+        return redactor.redact(text), redactor.redact(summary)
