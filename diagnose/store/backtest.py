@@ -126,7 +126,7 @@ class _Replay:
     def _load(self, session: Session) -> None:
         incidents = {row.attempt_id: row.id for row in session.scalars(select(IncidentRow)) if row.attempt_id}
         latest = select(Diagnosis.attempt_id, Diagnosis.circumstances).order_by(Diagnosis.recorded, Diagnosis.id)
-        judged: dict[int, dict[str, Any]] = {attempt: plain for attempt, plain in session.execute(latest)}
+        judged: dict[int, dict[str, Any]] = {row.attempt_id: row.circumstances for row in session.execute(latest)}
         hosts: dict[int, list[str]] = {}
         for event in session.scalars(select(NodeEvent)):
             hosts.setdefault(event.attempt_id, []).append(event.host)
