@@ -34,6 +34,7 @@ class ExcerptLine:
     why: str
     alike: int = 0
     order: int = 0
+    alarming: bool = False
 
     @property
     def source(self) -> str:
@@ -149,8 +150,7 @@ class _Scores:
                     score, why = tail, "the end"
                 if index < 3 and score < 10:
                     score, why = 10.0, "the beginning"
-                if why:
-                    self._add(each, score + self._novelty(each), why)
+                self._add(each, score + self._novelty(each), why or "context")
 
     @staticmethod
     def _first_alarm(lines: Iterable[Held]) -> Held | None:
@@ -196,7 +196,7 @@ class _Scores:
             held = taken[key]
             template = template_of(held.line.body)
             more = self._holder.templates.get(template, 0) - shown.pop(template, 10**9)
-            lines.append(ExcerptLine(number, held.line, self._why[key], max(0, more), held.order))
+            lines.append(ExcerptLine(number, held.line, self._why[key], max(0, more), held.order, held.alarming))
         return Excerpt(tuple(lines), sum(map(len, self._by_source.values())), self._holder.seen)
 
     @staticmethod

@@ -25,10 +25,13 @@ _DIGITS = str.maketrans("123456789", "000000000")
 _ALARMING = re.compile(
     r"error|fail|fatal|exception|traceback|abort|kill|time[ds]?[ -]?out|cannot|can't|could not|unable|denied|refused|"
     r"not found|no such|no space|invalid|illegal|corrupt|mismatch|panic|segfault|segmentation|signal|lost|unreachable|"
-    r"\bnan\b|overflow|out of memory|oom|xid|uncorrect|ecc\b|exceed|evict|preempt|cancel|terminat|exited|exit code|"
+    r"\bnan\b(?! iter)|overflow|out of memory|oom|xid|uncorrect|ecc\b|exceed|evict|preempt|cancel|terminat|exited|exit code|"
+    r"\berr\b|errno|nccl warn|no route|retry|retries|not ?ready|no \w+ \w+ found|command not|sigterm|sigkill|"
+    r"失败|错误|异常|未找到|ошибк|fehler|erreur|"
     r"broken|reset by|disconnect|hang|hung|stuck|stale|down\b|drain|core dumped|assert|unexpected|missing|expired|bug:",
     re.IGNORECASE,
 )
+_NO_FIGURE = re.compile(r"[:=|,\s]-?(?:nan|inf)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class HeldSource:
     def __init__(self, name: str, level: int) -> None:
         self.name = name
         self.count = 0
+        self.last_alarm = -1
         self.steps: list[int] = []  # where progress was, the latest few
         self._level = level
         self._open = 0
@@ -63,6 +67,8 @@ class HeldSource:
         before = len(self)
         held = Held(line, self.count, alarming)
         self.count += 1
+        if alarming:
+            self.last_alarm = held.order
         most_first, most_marked, _ = _LEVELS[self._level]
         if len(self._first) < most_first:
             self._first.append(held)
@@ -126,12 +132,21 @@ class Holder:
             source.steps = [*source.steps[-4:], source.count]
         if line.host and len(self.hosts) < _MOST_LINES:
             self.hosts.add(line.host)
-        self._held += source.take(line, alarming=_ALARMING.search(line.text) is not None)
+        # Lines of progress name losses and skipped steps all the time: only a figure that is none alarms.
+        alarming = (_ALARMING if line.progress is None else _NO_FIGURE).search(line.text) is not None
+        self._held += source.take(line, alarming=alarming)
         while self._held > _MOST_LINES and self._level < len(_LEVELS) - 1:
             self._level += 1
             for each in self.sources.values():
                 each.shrink(self._level)
             self._held = sum(map(len, self.sources.values()))
+
+    @property
+    def went_on(self) -> bool:
+        """Whether the last that was seen of the work is progress: no source ends in anything alarming after it."""
+        return any(source.steps for source in self.sources.values()) and all(
+            source.last_alarm < (source.steps[-1] if source.steps else 0) for source in self.sources.values()
+        )
 
     def alike(self, line: Line) -> int:
         """How many lines of the run read like this one but for figures."""
