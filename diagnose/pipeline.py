@@ -418,7 +418,9 @@ class _Run:
                 stage="rules" if verdict.rule or verdict.status == "no_failure" else "none",
                 rule=verdict.rule,
                 ruleset=self._services.rules.version,
-                agent_state="not_needed" if verdict.rule or verdict.status == "no_failure" else "not_configured",
+                agent_state="not_needed"
+                if verdict.rule or verdict.status == "no_failure" or self.witness is not None
+                else "not_configured",
             ),
             stats=Stats(self._bytes, self._lines, self._kept, round(self._clock.elapsed, 3)),
             explanation=Explanation(
@@ -452,7 +454,9 @@ class _Run:
                 model=opinion.model,
                 prompt=opinion.prompt,
                 similar_incidents=opinion.similar,
+                asked=opinion.notes,
             ),
+            stats=replace(report.stats, seconds=round(self._clock.elapsed, 3)),
         )
 
     def _coverage(self, verdict: Verdict) -> Coverage:

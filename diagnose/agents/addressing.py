@@ -21,10 +21,9 @@ _SPOKEN = re.compile(
     # English
     r"(?:ignore|disregard|forget|override|bypass)\W+(?:\w+\W+){0,5}(?:instruction|prompt|rule|above|previous|prior|"
     r"context|"
-    r"message|system|guideline|polic)|system.?prompt|(?:your|these|new|following|hidden|"
+    r"message|system|guideline|polic)|system[ _-]?prompt\b|(?:your|these|new|following|hidden|"
     r"initial)\W+(?:\w+\W+)?instructions?\b|"
-    r"you are (?:now |a |an |the )|you must (?:answer|respond|reply|say|output|label|classify|call|set|use|return|"
-    r"report)|"
+    r"you are (?:now |a |an |the )|you must (?:answer|respond|reply|say|label|classify|report)|"
     r"as an ai\b|(?:as|are) an? (?:\w+ )?language model|\bllms?\b.{0,40}(?:must|should|shall|answer|report)|"
     r"\bchat ?gpt|\bassistant\s*[:>]|"
     r"\b(?:note|message|attention|hint|instructions?) (?:to|for) (?:the |any |all )?(?:ai|model|assistant|llm|reader|"
@@ -59,7 +58,7 @@ _SPOKEN = re.compile(
     re.IGNORECASE,
 )
 _LETTERS = str.maketrans("аеорсухіѕјԁԛԝɡοεαρτυικν0134578@$", "aeopcyxisjdqwgoeaptuikvoleastbas")
-_SPACED = re.compile(r"(?:\b\w[\s.\-_*]){6,}\w\b")
+_SPACED = re.compile(r"(?:\b\w[\s.\-_*]{1,3}){6,}\w\b")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){10,}")
 _ESCAPED = re.compile(r"\\u\{?([0-9a-fA-F]{2,6})\}?|\\x([0-9a-fA-F]{2})|&#(\d{2,7});|&#x([0-9a-fA-F]{2,6});")

@@ -152,7 +152,7 @@ def _proof(entry: ErrorType, found: Sequence[Shown], lines: Sequence[Shown], *, 
     if entry.name not in _CREEPING and went_on:
         return ["the last that is seen of the job is its work going on: nothing quoted stopped it"]
     pattern = telling(entry)
-    near = [_beside(each, lines) for each in found]
+    near = [_beside(each, lines) for each in found if not each.outlived]
     if not any(pattern.search("\n".join(each.of.line.text for each in group)) for group in near) and not (
         (ending := stated(entry))
         and any(ending.search(each.of.line.text) and _grave(each) for each in lines if not _speaks(each))
@@ -172,7 +172,7 @@ def _beside(line: Shown, lines: Sequence[Shown]) -> list[Shown]:
         for each in lines
         if each.of.source == line.of.source
         and abs(each.of.order - line.of.order) <= _BESIDE
-        and (each is line or not _speaks(each))
+        and (each is line or not (each.outlived or _speaks(each)))
     ]
 
 

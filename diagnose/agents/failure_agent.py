@@ -275,10 +275,17 @@ def _finding(finding: Finding) -> str:
 
 def _set_aside(report: Report) -> Mapping[tuple[str, int], str]:
     """Lines that prove nothing, as the rules know, and why."""
+    explanation = report.explanation
+    known = [(each.finding, each.why) for each in explanation.excluded]
+    known += [
+        (finding, f"{finding.error_type} only follows from a failure")
+        for finding in explanation.findings
+        if finding.role == "teardown"
+    ]
     return {
-        (evidence.source, evidence.line): each.why
-        for each in report.explanation.excluded
-        for evidence in each.finding.evidence
+        (evidence.source, evidence.line): why
+        for finding, why in known
+        for evidence in finding.evidence
         if evidence.line is not None
     }
 

@@ -25,13 +25,14 @@ _DIGITS = str.maketrans("123456789", "000000000")
 _ALARMING = re.compile(
     r"error|fail|fatal|exception|traceback|abort|kill|time[ds]?[ -]?out|cannot|can't|could not|unable|denied|refused|"
     r"not found|no such|no space|invalid|illegal|corrupt|mismatch|panic|segfault|segmentation|signal|lost|unreachable|"
-    r"\bnan\b(?! iter)|overflow|out of memory|oom|xid|uncorrect|ecc\b|exceed|evict|preempt|cancel|terminat|exited|exit code|"
+    r"\bnan\b(?! iter)|overflow|out of memory|oom|xid|uncorrect|ecc\b|exceed|evict|preempt|cancel|terminat|exited|"
+    r"exit code|"
     r"\berr\b|errno|nccl warn|no route|retry|retries|not ?ready|no \w+ \w+ found|command not|sigterm|sigkill|"
     r"失败|错误|异常|未找到|ошибк|fehler|erreur|"
     r"broken|reset by|disconnect|hang|hung|stuck|stale|down\b|drain|core dumped|assert|unexpected|missing|expired|bug:",
     re.IGNORECASE,
 )
-_NO_FIGURE = re.compile(r"[:=|,\s]-?(?:nan|inf)\b", re.IGNORECASE)
+_NO_FIGURE = re.compile(r"[:=]\s*-?(?:nan|inf)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,10 @@ import re
 from typing import Any
 
 from diagnose.agents.answers import Schema
+from diagnose.agents.rendering import prompts_directory
 from diagnose.errors import UsageError
 
 _VERSION = re.compile(r"\{#-? ?([a-z_]+/\d+)")
-
-
-def shipped_prompts() -> str:
-    """The directory of the prompts that come with the program: inside the installed package, else beside it."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    installed = os.path.join(package, "shipped", "prompts")
-    return installed if os.path.isdir(installed) else os.path.join(os.path.dirname(package), "prompts")
 
 
 class Prompts:
@@ -31,7 +25,7 @@ class Prompts:
     def __init__(self, agent: str, root: str | None = None) -> None:
         import jinja2
 
-        folder = os.path.join(root or shipped_prompts(), agent)
+        folder = os.path.join(root or prompts_directory(), agent)
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(folder),
             undefined=jinja2.StrictUndefined,

@@ -89,7 +89,7 @@ _WORDS: Final[Mapping[str, str]] = {
     r"incorrect|out of order|order of|all_?reduce|broadcast|all_?gather",
     "DeviceSideAssert": r"device.side assert|assertion.{0,200}failed|srcindex|out of (?:bounds|range)|scattergather|"
     r"indexing|\bt >= 0",
-    "SegmentationFault": r"seg(?:mentation|fault|v)|sigsegv|signal 11|core dumped|not mapped|-11\b|\b139\b",
+    "SegmentationFault": r"seg(?:mentation|fault|v)|sigsegv|signal 11|core dumped|not mapped|(?<!\w)-11\b|\b139\b",
     "ExtensionBuildError": r"nvcc|ninja|compil|build|g\+\+|gcc|cpp_extension|undefined symbol|undefined reference|"
     r"cannot find -l|triton|cmake|ptxas|\bld:|\.cu\b|jit",
     "TeardownHang": r"destroy|shut.?down|teardown|finali|atexit|\bhang|\bhung|stuck|process ?group|clean.?up|"
@@ -128,15 +128,15 @@ _FILLERS = "with that from this when nothing more known error errors other than 
 
 _STATED: Final[Mapping[str, str]] = {
     "RuntimeError": r"(?:Error|Exception)\b(?=:)",  # what nothing more telling is known of
-    "NCCLTimeoutError": r"watchdog|time[ds]?.?out",
-    "CollectiveHang": r"watchdog|time[ds]?.?out|\bhung\b|blocked for more",
+    "NCCLTimeoutError": r"[Ww]atchdog|[Tt]ime[ds]?.?[Oo]ut",
+    "CollectiveHang": r"[Ww]atchdog|[Tt]ime[ds]?.?out|\bhung\b|blocked for more",
 }
 
 
 def stated(entry: ErrorType) -> re.Pattern[str] | None:
     """What says in so many words that this is how the job ended, though it is no cause: any line may."""
     if entry.name in _STATED:
-        return re.compile(_STATED[entry.name], re.IGNORECASE)
+        return re.compile(_STATED[entry.name])
     if entry.family in ("framework", "script", "data") and entry.name.endswith("Error"):
         return re.compile(rf"\b{re.escape(entry.name)}\b(?=:|$)")
     return None

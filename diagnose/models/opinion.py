@@ -21,7 +21,7 @@ class Opinion:
 
     `evidence` are lines that were read, never a model's own words. `reasons` say in words on what it rests, `settle`
     what would settle the case. `state` is how the model fared, `model` and `prompt` which ones were asked. `similar`
-    comes best first, whoever decided.
+    comes best first, whoever decided. `notes` say in words why somebody who was asked did not answer.
     """
 
     stage: OpinionStage = "none"
@@ -36,6 +36,7 @@ class Opinion:
     state: AgentState = "not_configured"
     model: str | None = None
     prompt: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Witness(Protocol):

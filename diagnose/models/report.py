@@ -272,7 +272,8 @@ class SimilarIncident:
 class DecidedBy:
     """Which stage decided, with what.
 
-    `model` and `prompt` are what was asked, `similar_incidents` what the memory found, best first.
+    `model` and `prompt` are what was asked, `similar_incidents` what the memory found, best first. `asked` says in
+    words why somebody who was asked did not answer; for people, not part of the JSON.
     """
 
     stage: Literal["rules", "retrieval", "failure_agent", "none"]
@@ -282,6 +283,7 @@ class DecidedBy:
     model: str | None = None
     prompt: str | None = None
     similar_incidents: tuple[SimilarIncident, ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from diagnose.models import Report
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 
 SCHEMA = "diagnose.report/v1"
-_NOT_IN_CONTRACT = frozenset({"explanation", "message", "pod", "presumed"})
+_NOT_IN_CONTRACT = frozenset({"asked", "explanation", "message", "pod", "presumed"})
 _RENAMED = {"for_": "for"}
 # Left out where unknown: the contract has them optional but not null, or they would only be noise.
 _OPTIONAL = frozenset({"agent_state", "changes"})

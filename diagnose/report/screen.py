@@ -27,6 +27,8 @@ _ATTRIBUTIONS = {
     "scheduler": "scheduler",
     "unknown": "not attributed",
 }
+# In the place of a rule's name, where none decided.
+_FROM = {"retrieval": "none; past incidents", "failure_agent": "none; a model's answer"}
 # What a restart must change, by the row of the policy that asks for it.
 _RESTART_WITH = {"time-limit-from-the-start": "restart with a longer time limit"}
 # What to do with a job that did not fail, or is not known to have failed.
@@ -68,7 +70,7 @@ def headline(report: Report) -> Headline:
     owner = _ATTRIBUTIONS[report.attribution or "unknown"]
     if report.attribution == "user" and report.error_type == "JobCancelled":
         owner = "the user"  # no code is at fault
-    rule = report.decided_by.rule or ""
+    rule = report.decided_by.rule or _FROM.get(report.decided_by.stage, "")
     return Headline("FAILED", tuple(part for part in (owner, report.error_type, _culprit(report)) if part), rule)
 
 
@@ -117,6 +119,7 @@ def screen(report: Report, *, verbose: bool = False) -> list[Row]:
     rows.extend(Row("Changed" if index == 0 else "", change) for index, change in enumerate(report.changes))
     rows.extend(_recovery_rows(report))
     rows.extend(_sure_rows(report))
+    rows.extend(_asked_rows(report))
     rows.extend(_coverage_rows(report, common))
     return rows
 
@@ -292,6 +295,21 @@ def _sure_rows(report: Report) -> list[Row]:
         "possible": "possible: another cause is not ruled out",
     }
     return [Row("Sure", words[report.sureness])]
+
+
+def _asked_rows(report: Report) -> list[Row]:
+    """Who was asked where no rule decided, and how it went."""
+    decided = report.decided_by
+    if decided.agent_state in (None, "not_needed", "not_configured"):
+        return [Row("Asked" if index == 0 else "", note) for index, note in enumerate(decided.asked)]
+    if decided.agent_state == "answered" and decided.stage == "failure_agent":
+        answer = "answered; its quotes stand in the lines above, and no person has looked at it"
+    elif decided.agent_state == "abstained":
+        answer = "cannot tell either"
+    else:
+        answer = decided.agent_state.replace("_", " ")
+    notes = [note.removeprefix(f"{decided.model}: {decided.agent_state}: ") for note in decided.asked]
+    return [Row("Asked", f"{decided.model or 'a model'}: {'; '.join([answer, *notes])}")]
 
 
 def _coverage_rows(report: Report, common: str) -> list[Row]:
