@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from diagnose.agents import tools
@@ -137,6 +137,8 @@ class _Talk:
         for each in lines:  # names that a later line gives away are hidden in the earlier ones, too
             redact(each.line.text)
         self._set_aside = _set_aside(case.report)
+        names = dict.fromkeys((*(each.source for each in case.report.coverage.sources), *case.holder.sources))
+        self._names = {name: f"s{number}" for number, name in enumerate(names, 1)}
         self._first = tuple(self._shown(each) for each in lines)
         text = "\n".join(each.text for each in self._first)
         # A mark that no writer of a log can foresee, since it follows from all of it.
@@ -147,9 +149,9 @@ class _Talk:
             "user",
             status=case.report.status,
             progress=_progress(case.report),
-            findings=[self._safe(each) for each in _findings(case.report)],
+            findings=[self._safe(each) for each in _findings(case.report, self._named)],
             similar=[self._safe(without_numbers(_past(each))) for each in case.similar[:_SIMILAR]],
-            sources=[self._safe(each) for each in _sources(case.report)],
+            sources=_sources(case.report, self._named),
             seen=case.excerpt.seen,
             lines=[_line(each) for each in self._first],
             more=tools.more(case.excerpt),
@@ -214,8 +216,12 @@ class _Talk:
             self._safe(line.line.text),
             line,
             self._set_aside.get((line.source, line.line.number), ""),
-            self._safe(_writer(line)),
+            self._safe(_writer(line, self._named(line.source))),
         )
+
+    def _named(self, source: str) -> str:
+        """A source without the path, which tells much and proves nothing."""
+        return self._names.get(source, "s0")
 
     def _safe(self, text: str) -> str:
         """Text of a log as it may leave."""
@@ -239,9 +245,9 @@ def _line(line: Shown) -> str:
     return f"[{line.id}] {line.writer} {line.text}{more}"
 
 
-def _writer(line: ExcerptLine) -> str:
-    """Which source a line stands in; its rank and host where the line itself does not say."""
-    parts = [f"{line.source}:{line.line.number}"]
+def _writer(line: ExcerptLine, source: str) -> str:
+    """Which source a line stands in, its rank and host."""
+    parts = [f"{source}:{line.line.number}"]
     if line.line.rank is not None:
         parts.append(f"rank {line.line.rank}")
     if line.line.host:
@@ -254,7 +260,7 @@ def _short(answer: ModelAnswer) -> str:
     return answer.text[:4_000]
 
 
-def _findings(report: Report) -> list[str]:
+def _findings(report: Report, named: Callable[[str], str]) -> list[str]:
     """Each finding in a line, with why it did not decide."""
     explanation = report.explanation
     by_id = {finding.id: finding for finding in explanation.findings}
@@ -262,15 +268,17 @@ def _findings(report: Report) -> list[str]:
     for finding in explanation.findings[:_FINDINGS]:
         causes = [by_id[each].error_type for each in explanation.explained.get(finding.id, ()) if each in by_id]
         why = f"follows from {', '.join(causes)}" if causes else f"a {finding.role}, not a proven cause"
-        told.append(f"{_finding(finding)}: {why}")
-    told.extend(f"{_finding(each.finding)}: set aside, {each.why}" for each in explanation.excluded[:_FINDINGS])
+        told.append(f"{_finding(finding, named)}: {why}")
+    told.extend(f"{_finding(each.finding, named)}: set aside, {each.why}" for each in explanation.excluded[:_FINDINGS])
     return told
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Finding, named: Callable[[str], str]) -> str:
     first = finding.evidence[0] if finding.evidence else None
     often = f" {finding.count} times" if finding.count > 1 else ""
-    return f"{finding.error_type}{often}" + (f' ("{first.text[:160]}", {first.source}:{first.line})' if first else "")
+    return f"{finding.error_type}{often}" + (
+        f' ("{first.text[:160]}", {named(first.source)}:{first.line})' if first else ""
+    )
 
 
 def _set_aside(report: Report) -> Mapping[tuple[str, int], str]:
@@ -305,7 +313,7 @@ def _progress(report: Report) -> str:
     )
 
 
-def _sources(report: Report) -> list[str]:
-    covered = [f"{each.source} ({each.kind})" for each in report.coverage.sources]
+def _sources(report: Report, named: Callable[[str], str]) -> list[str]:
+    covered = [f"{named(each.source)} ({each.kind})" for each in report.coverage.sources]
     more = len(covered) - _SOURCES
     return [*covered[:_SOURCES], f"{more} more"] if more > 0 else covered

@@ -122,6 +122,8 @@ class Holder:
         source = self.sources.get(name)
         if source is None:
             source = self.sources[name] = HeldSource(name, self._level)
+            if line.source.host:
+                self.hosts.add(line.source.host)
         if len(line.text) > LINE_CHARS:
             line = replace(line, text=cut(line.text), body=cut(line.body))
         template = template_of(line.body)
