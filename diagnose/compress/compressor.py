@@ -9,8 +9,9 @@ of rules; runs of dropped lines never reach Python code at all.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from functools import cache
+from functools import cache, lru_cache
 from itertools import compress, repeat
+from operator import is_
 from typing import TYPE_CHECKING, Final
 
 from diagnose.compress.filters import NOTHING, ROUTINE_BYTES, Filters, Hit
@@ -20,6 +21,7 @@ from diagnose.compress.relax import template
 from diagnose.compress.repeats import Listeners, Repeats, Shape
 from diagnose.compress.routine import MARK, Routine
 from diagnose.compress.sampling import ProgressSampler, Quota, Writers
+from diagnose.compress.silence import Silence
 from diagnose.compress.splitter import Plain, Segment, Splitter, lines_of
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
@@ -56,12 +58,18 @@ _KEPT: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all templates
 _ONCE: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all such templates of which one line has passed
 _Cache = dict[bytes, _Verdict | None]
 _FEW: Final = 20  # one line in so many that is dropped by itself is not worth a thought
+_MANY: Final = 100  # new templates in one block: they are looked through together
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
 
 @cache
 def _openers() -> Guard:
     return Guard(RECORD_OPENERS)
+
+
+@lru_cache(maxsize=2)  # of a run there is one, and one more when it adopts filters
+def _silence(filters: Filters, guard: Guard) -> Silence:
+    return Silence((*filters.searched, *guard.searched, *_openers().searched))
 
 
 class Compressor:
@@ -90,6 +98,7 @@ class Compressor:
         self._filters = filters
         self._guard = guard
         self._openers = _openers()
+        self._silence = _silence(filters, guard)
         self._routine = Routine() if routine is None else routine
         self._splitter = Splitter(limits, guard, first)
         self._cache: _Cache = {}
@@ -131,6 +140,7 @@ class Compressor:
     def adopt(self, filters: Filters) -> None:
         """Judge by other filter rules from here on."""
         self._filters = filters
+        self._silence = _silence(filters, self._guard)
         self._routine = Routine()
         self._cache.clear()
         self._cache_bytes = 0
@@ -158,41 +168,68 @@ class Compressor:
 
     def _plain(self, run: Plain) -> None:
         """Judge a run of whole lines."""
-        place = 0
-        routine = self._routine
-        if routine.ready and not self._hold and self._watch is None:
-            text, cut = routine.cut(run.text)
-            if cut:
-                lines = lines_of(text)
-                run.count = len(lines)
-                place = self._outside(Plain(run.first, text, lines), lines_of(template(text)), 0, cut)
-                if place == run.count:
-                    return
-        templates = lines_of(template(run.text))
+        text, cut = run.text, 0
+        if self._routine.ready and not self._hold and self._watch is None:
+            text, cut = self._routine.cut(text)
+        lines = lines_of(text) if cut else run.lines
+        run.count = len(lines)
+        templates = lines_of(template(text))
         if self._watch is not None:
-            self._watch.lines(run.lines, templates)
-        while place < len(templates):
-            place = (self._in_record if self._hold else self._outside)(run, templates, place)
+            self._watch.lines(lines, templates)
+        verdicts = self._verdicts(templates)
+        if verdicts.count(_KEPT) == len(verdicts):
+            self._out += map(KeptLine, range(run.first, run.first + len(lines)), lines)
+            self._hold = RECORD_HOLD_LINES if self._hold else 0
+            return
+        place = 0
+        while place < len(verdicts):
+            if not self._hold:
+                place = self._outside(run.first, lines, templates, verdicts, place, cut)
+                continue
+            if cut:  # what was taken out is to be kept after all
+                lines, templates, cut = run.lines, lines_of(template(run.text)), 0
+            place = self._in_record(run.first, lines, templates, verdicts, place)
 
-    def _in_record(self, run: Plain, templates: list[bytes], place: int) -> int:
+    def _in_record(
+        self, first: int, lines: list[bytes], templates: list[bytes], verdicts: list[_Verdict | None], place: int
+    ) -> int:
         """Judge the lines from `place` on until no record is open; every line counts. Return where that was."""
-        for index in range(place, len(templates)):
-            if not self._line(run.first + index, run.lines[index], self._verdict(templates[index])):
+        for index in range(place, len(verdicts)):
+            verdict = verdicts[index]
+            if verdict is _KEPT:
+                self._out.append(KeptLine(first + index, lines[index]))
+                self._hold = RECORD_HOLD_LINES
+                continue
+            if verdict is _NOVEL or verdict is _ONCE:
+                verdict = self._verdict(templates[index])
+            if not self._line(first + index, lines[index], verdict):
                 return index + 1
-        return len(templates)
+        return len(verdicts)
 
-    def _outside(self, run: Plain, templates: list[bytes], place: int, cut: int = 0) -> int:
+    def _outside(
+        self,
+        first: int,
+        lines: list[bytes],
+        templates: list[bytes],
+        verdicts: list[_Verdict | None],
+        place: int,
+        cut: int,
+    ) -> int:
         """Judge the lines from `place` on until one opens a record; return where the next one stands.
 
-        Lines that are simply dropped are not looked at, and those of the two common kinds without a call for each.
-        `cut` of the lines are known to be routine.
+        Lines that are simply dropped are not looked at, and those of the common kinds without a call for each. `cut`
+        of all lines are known to be routine.
         """
-        verdicts = self._verdicts(templates[place:] if place else templates)
-        lines = run.lines[place:] if place else run.lines
-        first = run.first + place
-        numbers = compress(range(first, first + len(lines)), verdicts)
+        end = len(verdicts)
+        if place:
+            verdicts, lines = verdicts[place:], lines[place:]
+        numbers = compress(range(first + place, first + end), verdicts)
         sampled = 0
+        keep = self._out.append
         for number, verdict, raw in zip(numbers, filter(None, verdicts), compress(lines, verdicts), strict=True):
+            if verdict is _KEPT:
+                keep(KeptLine(number, raw))
+                continue
             if verdict.writers is not None:
                 writer = verdict.writers.get(raw[verdict.name])
                 if writer is not None and writer.raw is not None and writer.seen + 1 < writer.every:
@@ -208,33 +245,63 @@ class Compressor:
                 self._collapsed += 1
                 continue
             if verdict.kept:
-                shape = self._again(templates[number - run.first]).shape if verdict is _ONCE else verdict.shape
+                shape = self._again(templates[number - first]).shape if verdict is _ONCE else verdict.shape
                 self._unspoken(shape, number, raw)
                 continue
-            self._line(number, raw, self._verdict(templates[number - run.first]) if verdict is _NOVEL else verdict)
+            self._line(number, raw, self._verdict(templates[number - first]) if verdict is _NOVEL else verdict)
             if self._hold:
-                verdicts = verdicts[: number - first + 1]
+                end = number - first + 1
+                verdicts = verdicts[: end - place]
                 break
         self._progress.dropped += sampled
         dropped = verdicts.count(None)
         self._dropped += dropped
         if (dropped - cut) * _FEW > len(verdicts) and self._routine.learning:
-            judged = zip(templates[place : place + len(verdicts)], verdicts, strict=True)
+            judged = zip(templates[place:end], verdicts, strict=True)
             self._routine.note([each for each, verdict in judged if verdict is None and each != MARK], self._is_routine)
-        return place + len(verdicts)
+        return end
 
     def _verdicts(self, templates: list[bytes]) -> list[_Verdict | None]:
         """What the cache knows of each line, once it has learnt those templates of which there are several lines."""
         verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
         if _NOVEL in verdicts:
-            novel = [each for each, verdict in zip(templates, verdicts, strict=True) if verdict is _NOVEL]
+            novel = list(compress(templates, map(is_, verdicts, repeat(_NOVEL))))
             distinct = dict.fromkeys(novel)
+            single = len(distinct) == len(novel)
+            silent = self._learn_silent(distinct, seen=single) if len(distinct) >= _MANY else None
+            if single and silent:  # their first lines pass, and here are no others
+                if len(silent) == len(templates):
+                    return [_KEPT] * len(templates)
+                judged = zip(templates, verdicts, strict=True)
+                return [_KEPT if verdict is _NOVEL and each in silent else verdict for each, verdict in judged]
             if len(distinct) * 2 <= len(novel):
                 for each in distinct:
-                    if self._learn(each) is _ONCE:
+                    if each not in self._cache and self._learn(each) is _ONCE:
                         self._unseen.add(each)
+                silent = distinct.keys()
+            if silent:
                 verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
         return verdicts
+
+    def _learn_silent(self, distinct: dict[bytes, None], *, seen: bool) -> AbstractSet[bytes] | None:
+        """Learn all those new templates at once that nothing speaks of, and give them; None where it is not done.
+
+        Of each that was not `seen` the first line has yet to be judged.
+        """
+        size = sum(map(len, distinct))
+        room = self._cache_limit - len(self._cache) - len(distinct)
+        if room < 0 or self._cache_bytes + size > self._cache_limit * _MEAN_BYTES:
+            return None
+        spoken = self._silence.spoken(distinct)
+        if spoken is None:
+            return None
+        spoken.update(each for each in distinct if len(each) > ROUTINE_BYTES)
+        silent = distinct.keys() - spoken if spoken else distinct.keys()
+        self._cache.update(dict.fromkeys(silent, _KEPT if self._repeats is None else _ONCE))
+        self._cache_bytes += size - sum(map(len, spoken))
+        if self._repeats is not None and not seen:
+            self._unseen |= silent
+        return silent
 
     def _segment(self, segment: Segment) -> None:
         """Judge one piece of a line. Of a run of bars only the last one matters, unless a record is open."""

@@ -112,7 +112,8 @@ class Filters:
             for keyword in compiled.keywords:
                 owners.setdefault(template(keyword), []).append((compiled.index, not has_digits(keyword)))
         self._owners = tuple(tuple(owner) for owner in owners.values())
-        self._keywords = BytesAhoCorasick(list(owners))
+        self.searched = tuple(owners)  # in templates
+        self._keywords = BytesAhoCorasick(self.searched)
 
     def judge(self, line_template: bytes, kind: SourceKind) -> Judgement:
         """Find the rules that speak for lines of the template in a source of that kind."""

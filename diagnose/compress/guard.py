@@ -33,7 +33,8 @@ class Guard:
         self.longest = max(map(len, literals), default=0)
         self._literals = literals
         self._sure = len(plain)  # so many of the searched ones hold no digit
-        self._searched = BytesAhoCorasick(plain + masked)
+        self.searched = (*plain, *masked)  # in templates
+        self._searched = BytesAhoCorasick(self.searched)
 
     @cached_property
     def _exact(self) -> BytesAhoCorasick:
