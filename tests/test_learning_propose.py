@@ -14,12 +14,13 @@ from diagnose.dataclass import replace
 from diagnose.errors import UsageError
 from diagnose.learning.case import LINE_CHARS, Case, case_of_incident, case_of_path
 from diagnose.learning.corpus import Corpus
-from diagnose.learning.draft import draft, invented, shape_of
+from diagnose.learning.draft import draft, shape_of
 from diagnose.learning.propose import propose
 from diagnose.learning.trial import Trial, with_rule
 from diagnose.learning.writing import rule_text, write_whole
 from diagnose.models import Edge, Incident, RuleSet
 from diagnose.redaction import Redactor
+from diagnose.rules.abstract import invented
 from diagnose.rules.decode import decode
 from diagnose.rules.tree import shipped_rules
 

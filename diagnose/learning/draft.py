@@ -27,7 +27,7 @@ from diagnose.models.rule import (
     Signature,
     Verdict,
 )
-from diagnose.rules.abstract import Token, literals_of, tokens
+from diagnose.rules.abstract import Token, invented, literals_of, tokens
 from diagnose.rules.captures import RESERVED
 
 AUTHOR: Final = "agent:template"
@@ -50,12 +50,6 @@ _TAGS: Final[Mapping[str, str]] = {
     "storage": "storage", "host": "memory", "scheduler": "scheduler", "framework": "exception", "data": "data",
     "anomaly": "numerics", "script": "exception",
 }  # fmt: skip
-_MARK: Final = re.compile(r"<([a-z]{1,16})-(\d{1,9})>")
-_INVENTED: Final[Mapping[str, str]] = {
-    "host": "gx-{:03d}", "ip": "10.0.0.{}", "user": "user{}", "path": "/data/path{}", "email": "user{}@example.com",
-    "mail": "user{}@example.com", "mac": "02:00:00:00:00:{:02x}", "url": "https://host{}.example.com/",
-    "home": "/home/user{}", "project": "project{}",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +60,6 @@ class Shape:
     keywords: tuple[str, ...]
     captures: Mapping[str, CaptureType]
     values: Mapping[str, int | str]
-
-
-def invented(text: str) -> str:
-    """A redacted text with made-up values in place of what was taken out, the same for the same."""
-
-    def one(found: re.Match[str]) -> str:
-        number = int(found[2]) % 250
-        form = _INVENTED.get(found[1])
-        return form.format(number) if form else f"{found[1]}{number}"
-
-    return _MARK.sub(one, text)
 
 
 def draft(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import regex
 
-from diagnose.agents.rendering import answer_schema, rendered
+from diagnose.agents.prompts import Prompts
 from diagnose.dataclass import replace
 from diagnose.learning.case import Case, CaseLine
-from diagnose.learning.draft import WORDINGS, draft, invented, meant
+from diagnose.learning.draft import WORDINGS, draft, meant
 from diagnose.lines.ansi import clean
 from diagnose.models.rule import (
     CaptureType,
@@ -27,6 +27,7 @@ from diagnose.models.rule import (
     RuleSet,
     Signature,
 )
+from diagnose.rules.abstract import invented
 from diagnose.rules.captures import typed
 from diagnose.rules.lint.engines import compiled, re2_refuses
 from diagnose.rules.lint.secrets import private
@@ -71,16 +72,16 @@ class ModelAuthor:
         self._rounds += 1
         lines = _shown(case)
         entry = self._rule_set.taxonomy[case.error_type]
-        system = rendered(_PROMPT, "system", error_type=entry.name, meaning=meant(entry))
-        user = rendered(
-            _PROMPT,
+        prompts = Prompts(_PROMPT)
+        system = prompts.render("system", error_type=entry.name, meaning=meant(entry))
+        user = prompts.render(
             "user",
             summary=self._redact(case.summary),
             lines=[self._redact(line.text) for line in lines],
             told=[self._redact(clean(text))[:300] for text in told[:_TOLD]],
         )
         messages = [Message("system", system), Message("user", user)]
-        answer = self._model.ask(messages, answer_schema(_PROMPT), self._allowance, sample=self._rounds)
+        answer = self._model.ask(messages, prompts.schema, self._allowance, sample=self._rounds)
         self.state = answer.reason or answer.state
         if answer.data is not None:
             rule = self._rule(case, lines, cast("dict[str, Any]", answer.data))

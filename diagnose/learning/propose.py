@@ -17,10 +17,11 @@ import regex
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import Problem, UsageError
 from diagnose.learning.case import Case, CaseLine
-from diagnose.learning.draft import WORDINGS, Shape, draft, invented
+from diagnose.learning.draft import WORDINGS, Shape, draft
 from diagnose.learning.trial import Trial, edges, strangers
 from diagnose.learning.writing import rule_text
 from diagnose.models.rule import DiagnosisRule, NegativeExample
+from diagnose.rules.abstract import invented
 
 _MENDINGS: Final = 4
 _RELATED: Final = 4

@@ -15,8 +15,8 @@ from diagnose.dataclass import replace
 from diagnose.errors import Problem
 from diagnose.learning.case import Case
 from diagnose.learning.corpus import Corpus, Known, known_of
-from diagnose.learning.draft import invented
 from diagnose.models.rule import DiagnosisRule, Edge, RuleSet
+from diagnose.rules.abstract import invented
 from diagnose.rules.lint.base import Check, Context
 from diagnose.rules.lint.cross import NoUnknownOverlap
 from diagnose.rules.lint.examples import NegativesDoNotMatch, PositivesMatch

@@ -6,6 +6,7 @@ rules that code writes and the families of lines that agents look at are made of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -35,6 +36,12 @@ PATTERNS: Final[Mapping[Kind, str]] = {
     "address": r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?",
     "number": r"\d{1,19}",
 }
+_MARK: Final = re.compile(r"<([a-z]{1,16})-(\d{1,9})>")
+_INVENTED: Final[Mapping[str, str]] = {
+    "host": "gx-{:03d}", "ip": "10.0.0.{}", "user": "user{}", "path": "/data/path{}", "email": "user{}@example.com",
+    "mail": "user{}@example.com", "mac": "02:00:00:00:00:{:02x}", "url": "https://host{}.example.com/",
+    "home": "/home/user{}", "project": "project{}",
+}  # fmt: skip
 _SPECIAL: Final = frozenset("\\.^$*+?{}[]|()")
 
 
@@ -104,3 +111,14 @@ def words_of(pieces: Sequence[Token]) -> frozenset[str]:
         for word in piece.text.split()
         if len(word) > 1
     )
+
+
+def invented(text: str) -> str:
+    """A redacted text with made-up values in place of what was taken out, the same for the same."""
+
+    def one(found: re.Match[str]) -> str:
+        number = int(found[2]) % 250
+        form = _INVENTED.get(found[1])
+        return form.format(number) if form else f"{found[1]}{number}"
+
+    return _MARK.sub(one, text)

@@ -38,6 +38,20 @@ def re2_refuses(pattern: str) -> str | None:
     return None
 
 
+def re2_whole(pattern: bytes, line: bytes) -> bool:
+    """Whether RE2 matches a raw line from end to end, in time linear in its length; no where it cannot be asked."""
+    re2 = re2_module()
+    if re2 is None:
+        return False
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = re2.Options.Encoding.LATIN1
+    try:
+        return re2.compile(pattern, options).fullmatch(line) is not None
+    except re2.error:
+        return False
+
+
 @cache
 def compiled(pattern: str) -> regex.Pattern[str] | str:
     """The pattern as the engine compiles it, or why it does not compile."""
