@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import DiagnoseError, StoreError, UsageError
-from diagnose.models import Line, Memory, Report, RuleSet, SecondOpinion
+from diagnose.models import Line, Memory, Opinion, Report, RuleSet, SecondOpinion
 
 if TYPE_CHECKING:
     from diagnose.store.database import Database
     from diagnose.store.memory import StoredMemory
+    from diagnose.store.opening import IndexSettings
     from diagnose.store.recorder import Recorded
 
 Tell = Callable[[str], None]
 
 _YES, _NO = ("1", "yes", "on", "true"), ("", "0", "no", "off", "false", "none")
+_SYNC_SECONDS = 5.0  # for incidents that the index does not know yet; others wait for the next time
 _TEXT_TOKENS = 2_000  # of lines beside the deciding ones by which an incident is found again
 
 
@@ -32,13 +34,15 @@ class ServiceSettings:
     """Which services a run has.
 
     `database` is where the memory is, None for none; `records` whether runs are written down there. `nodes` is how many
-    nodes the cluster has, for the budget of drains; `keep_days` for how long unconfirmed runs are kept.
+    nodes the cluster has, for the budget of drains; `keep_days` for how long unconfirmed runs are kept;
+    `index` is where past incidents are looked up by what they read like.
     """
 
     database: str | None = None
     records: bool = False
     nodes: int | None = None
     keep_days: float | None = None
+    index: IndexSettings | None = None
 
 
 def service_settings(environment: Mapping[str, str], *, record: bool = False) -> ServiceSettings:
@@ -50,12 +54,20 @@ def service_settings(environment: Mapping[str, str], *, record: bool = False) ->
     records = record or wanted in _YES
     if given.lower() in ("none", "off") and not record:
         return ServiceSettings()
+    database = database_place(environment) if given or records else None
     return ServiceSettings(
-        database=database_place(environment) if given or records else None,
+        database=database,
         records=records,
         nodes=_number(environment, "DIAGNOSE_NODES", 1, 10_000_000),
         keep_days=_number(environment, "DIAGNOSE_KEEP_DAYS", 1, 100_000),
+        index=None if database is None else _index(environment, database),
     )
+
+
+def _index(environment: Mapping[str, str], database: str) -> IndexSettings:
+    from diagnose.store.opening import index_settings
+
+    return index_settings(environment, database)
 
 
 def database_place(environment: Mapping[str, str]) -> str:
@@ -99,10 +111,41 @@ def services(
         if settings.database is not None:
             try:
                 database = stack.enter_context(open_memory(settings.database))
-                opened = replace(opened, memory=memory_of(database, rules, settings, tell, on_recorded))
+                memory = memory_of(database, rules, settings, tell, on_recorded)
+                opened = replace(opened, memory=memory, second_opinion=_advisers(database, rules, settings))
             except DiagnoseError as error:
                 tell(f"{'not recorded: ' if settings.records else ''}{error}; the report does without a memory")
         yield opened
+
+
+def _advisers(database: Database, rules: RuleSet, settings: ServiceSettings) -> SecondOpinion | None:
+    if settings.index is None:
+        return None
+    from diagnose.agents.second_opinion import advisers
+
+    return advisers(rules, None, _Past(database, rules, settings.index))
+
+
+class _Past:
+    """Past incidents, looked up when somebody asks: most runs do not, and Chroma takes a second to load."""
+
+    def __init__(self, database: Database, rules: RuleSet, settings: IndexSettings) -> None:
+        self._database = database
+        self._rules = rules
+        self._settings = settings
+
+    def opinion(self, text: str) -> Opinion:
+        """What they say of a failure that reads like this."""
+        from diagnose.agents.retrieval import PastIncidents
+        from diagnose.store.incidents import StoredIncidents
+        from diagnose.store.opening import open_index
+
+        incidents = StoredIncidents(self._database)
+        if not len(incidents):
+            return Opinion()
+        with contextlib.closing(open_index(self._settings, incidents, self._rules.redactions)) as index:
+            index.sync(seconds=_SYNC_SECONDS)
+            return PastIncidents(index).opinion(text)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,18 @@ class Retriever(Protocol):
         ...
 
 
+class PastIncidents:
+    """What past incidents say of a failure that no rule decides."""
+
+    def __init__(self, retriever: Retriever, *, least: float = AGREEMENT) -> None:
+        self._retriever = retriever
+        self._least = least
+
+    def opinion(self, text: str) -> Opinion:
+        """The similar ones, and where they agree strongly enough, their verdict. `text` is redacted."""
+        return opinion_of(self._retriever.similar(text, NEIGHBOURS), least=self._least)
+
+
 def agreement(similar: Sequence[SimilarIncident]) -> tuple[str | None, float]:
     """The error type that the nearest incidents speak for, and how strongly, from 0 to 1."""
     nearest = similar[:NEIGHBOURS]

@@ -23,6 +23,7 @@ diagnose LOG... [options]
        diagnose eval CASES_DIR... [options]
        diagnose incidents {add,list,show,confirm,correct,delete,import,export,prune} ...
        diagnose policy backtest ...
+       diagnose index {rebuild,check,similar} ...
        diagnose completion {bash,zsh,fish}"""
 
 _EPILOG = """\
@@ -123,6 +124,7 @@ def verb_parser() -> argparse.ArgumentParser:
     """The parser of the verbs."""
     from diagnose.cli.eval import add_eval_parser
     from diagnose.cli.incidents import add_incidents_parser
+    from diagnose.cli.index import add_index_parser
     from diagnose.cli.policy import add_policy_parser
     from diagnose.cli.rules import add_rules_parser
 
@@ -132,6 +134,7 @@ def verb_parser() -> argparse.ArgumentParser:
     add_eval_parser(verbs)
     add_incidents_parser(verbs)
     add_policy_parser(verbs)
+    add_index_parser(verbs)
     completion = verbs.add_parser(
         "completion",
         help="print a shell completion script",

@@ -148,6 +148,10 @@ def _run(arguments: list[str]) -> int:
             from diagnose.cli.incidents import run_incidents
 
             return run_incidents(options)
+        if options.verb == "index":
+            from diagnose.cli.index import run_index
+
+            return run_index(options)
         if options.verb == "policy":
             from diagnose.cli.policy import run_policy
 

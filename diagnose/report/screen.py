@@ -20,6 +20,7 @@ _GAP = Lazy(r"[ \t]{2,}")
 _NUMBER = Lazy(r"\d+")
 _CHAIN_LINKS = 6
 _CULPRIT_ROWS = 4
+_SIMILAR, _SIMILAR_VERBOSE = 3, 10
 _ATTEMPTS = 6
 _ATTRIBUTIONS = {
     "infrastructure": "infrastructure",
@@ -119,6 +120,7 @@ def screen(report: Report, *, verbose: bool = False) -> list[Row]:
     rows.extend(Row("Changed" if index == 0 else "", change) for index, change in enumerate(report.changes))
     rows.extend(_recovery_rows(report))
     rows.extend(_sure_rows(report))
+    rows.extend(_similar_rows(report, _SIMILAR_VERBOSE if verbose else _SIMILAR))
     rows.extend(_asked_rows(report))
     rows.extend(_coverage_rows(report, common))
     return rows
@@ -295,6 +297,19 @@ def _sure_rows(report: Report) -> list[Row]:
         "possible": "possible: another cause is not ruled out",
     }
     return [Row("Sure", words[report.sureness])]
+
+
+def _similar_rows(report: Report, most: int) -> list[Row]:
+    """Past incidents that read alike: what they were, what was done, whether that helped."""
+    rows: list[Row] = []
+    for each in report.decided_by.similar_incidents[:most]:
+        done = each.job.replace("_", " ") if each.job and each.job not in ("none", "unknown") else ""
+        helped = "" if each.recovered is None else "it recovered" if each.recovered else "it did not recover"
+        outcome = " and ".join(part for part in (done, helped) if part)
+        told = f"{each.error_type}, {each.similarity:.0%} alike"
+        text = "; ".join(part for part in (told, outcome, each.summary) if part)
+        rows.append(Row("Similar" if not rows else "", f"{each.id}: {text}"))
+    return rows
 
 
 def _asked_rows(report: Report) -> list[Row]:

@@ -102,6 +102,9 @@ class IncidentIndex:
         """Who owns the index, in words."""
         return self._lock.holder()
 
+    def __len__(self) -> int:
+        return len(self._entries) if self._entries else 0
+
     def similar(self, text: str, count: int = 5) -> tuple[SimilarIncident, ...]:
         """The past incidents that read most like this text, best first; similarities are between 0 and 1."""
         import numpy as np

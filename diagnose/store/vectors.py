@@ -160,7 +160,7 @@ def embedded_client(path: str) -> Any:
     """Chroma in this process; the caller holds the directory's `OwnerLock`."""
     import chromadb
 
-    os.makedirs(path, exist_ok=True)
+    os.makedirs(path, mode=0o700, exist_ok=True)
     try:
         return chromadb.PersistentClient(path, settings=_settings())
     except Exception as error:  # noqa: BLE001 - Chroma raises whatever its parts do
@@ -234,7 +234,7 @@ class OwnerLock:
     """Says which one process may write an index directory. The system lets go of it when the process ends, however."""
 
     def __init__(self, folder: str) -> None:
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         self._path = os.path.join(folder, "owner.lock")
         self._file: int | None = None
 
