@@ -7,8 +7,10 @@ import pytest
 
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.timeline import AttemptProgress, Timeline
-from diagnose.models import Culprit, Drained, Evidence
-from diagnose.rules.policy import TESTS, Situation, fits, recover
+from diagnose.models import Budgets, Culprit, Drained, Evidence
+from diagnose.rules.bundle import load_bundled
+from diagnose.rules.load import load_rules
+from diagnose.rules.policy import TESTS, Situation, circumstances, fits, recall, recover, with_history
 from diagnose.rules.repeats import Repeats
 from diagnose.rules.verdict import decide
 from tests.made import finding, rule
@@ -339,3 +341,67 @@ def test_no_unit_is_asked_after_where_several_hosts_are_meant(rule_set):
     history = Remembered(unit=5)
     verdict("NVLinkError", rule_set, history, hosts={"n1", "n2", "n3"}, family="hardware", sources={"kernel"})
     assert not [question for question in history.asked if len(question) == 3]
+
+
+# Budgets.
+
+
+def test_a_workload_is_started_again_only_so_often(rule_set):
+    for repeats, job in ((0, "restart"), (1, "none"), (4, "none")):
+        recovery = recover(rule_set.policy, situation("ProcessKilled", workload_repeats=repeats), "", ())
+        assert (recovery.job, recovery.policy) == (job, "killed")
+        assert ("a person should look" in recovery.hint) == (job == "none")
+    network = situation("NetworkError", workload_repeats=2)
+    assert recover(rule_set.policy, network, "", ()).job == "restart"
+    spent = recover(rule_set.policy, situation("NetworkError", workload_repeats=3), "", (), Budgets(restarts=3))
+    assert (spent.job, spent.from_checkpoint) == ("none", None)
+
+
+def test_a_spent_budget_leaves_what_is_to_be_done_with_the_node(rule_set):
+    recovery = recover(rule_set.policy, situation("ECCError", workload_repeats=9), "", ())
+    assert recovery.job == "none"
+    assert [node.action for node in recovery.nodes] == ["drain", "reset_gpu"]
+
+
+def test_what_is_not_counted_has_no_bound(rule_set):
+    preempted = situation("Preempted", attribution="scheduler", workload_repeats=99)
+    assert recover(rule_set.policy, preempted, "", ()).job == "wait_and_retry"
+
+
+def test_of_the_nodes_only_a_share_is_drained_within_an_hour(rule_set):
+    def actions(hosts: int, nodes: int | None) -> set[str]:
+        made = situation("ECCError", drained=Drained(hosts, nodes))
+        return {node.action for node in recover(rule_set.policy, made, "", ()).nodes}
+
+    assert actions(0, 10) == {"drain", "reset_gpu"}  # one is always allowed
+    assert actions(1, 10) == {"inspect"}
+    assert actions(3, 200) == {"drain", "reset_gpu"}
+    assert actions(4, 200) == {"inspect"}
+    assert actions(4, None) == {"drain", "reset_gpu"}  # no store counts them
+    several = situation("GPUDriverError", hosts=("n1", "n2", "n3"), culprits=(), drained=Drained(0, 100))
+    recovery = recover(rule_set.policy, several, "", ())
+    assert [(node.host, node.action) for node in recovery.nodes] == [
+        ("n1", "drain"),
+        ("n1", "reboot"),
+        ("n2", "drain"),
+        ("n2", "reboot"),
+        ("n3", "inspect"),
+    ]
+    assert "Not drained: n3" in recovery.hint
+
+
+def test_a_recorded_verdict_is_recalled_with_its_history(rule_set):
+    now = situation("ECCError", unit_repeats=2, workload_repeats=1, drained=Drained(0, 50))
+    alone = circumstances(situation("ECCError"))
+    again = recall(rule_set.policy, with_history(alone, 2, 1, Drained(0, 50)), "", ())
+    assert again == recover(rule_set.policy, now, "", ())
+    assert again.policy == "ecc-again"
+
+
+def test_a_site_sets_its_own_budgets(tmp_path, rule_set):
+    (tmp_path / "policy.yml").write_text("schema: policy/v1\nbudgets: {restarts: 1, drains_per_hour: 0.5}\nrules: []\n")
+    site = load_rules([str(tmp_path)])
+    assert site.budgets == Budgets(1, 0.5)
+    assert any("overrides the budgets" in note for note in site.overridden)
+    assert load_bundled([str(tmp_path)]).budgets == site.budgets
+    assert rule_set.budgets == Budgets()
