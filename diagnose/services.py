@@ -17,6 +17,7 @@ from diagnose.errors import DiagnoseError, StoreError, UsageError
 from diagnose.models import Line, Memory, Opinion, Report, RuleSet, SecondOpinion
 
 if TYPE_CHECKING:
+    from diagnose.agents.settings import ModelSettings
     from diagnose.store.database import Database
     from diagnose.store.memory import StoredMemory
     from diagnose.store.opening import IndexSettings
@@ -35,7 +36,8 @@ class ServiceSettings:
 
     `database` is where the memory is, None for none; `records` whether runs are written down there. `nodes` is how many
     nodes the cluster has, for the budget of drains; `keep_days` for how long unconfirmed runs are kept;
-    `index` is where past incidents are looked up by what they read like.
+    `index` is where past incidents are looked up by what they read like;
+    `model` is whom to ask where nothing else decides.
     """
 
     database: str | None = None
@@ -43,10 +45,22 @@ class ServiceSettings:
     nodes: int | None = None
     keep_days: float | None = None
     index: IndexSettings | None = None
+    model: ModelSettings | None = None
 
 
-def service_settings(environment: Mapping[str, str], *, record: bool = False) -> ServiceSettings:
-    """What the environment and `--record` ask for. Raises `UsageError` for values that cannot be meant."""
+def service_settings(
+    environment: Mapping[str, str], *, record: bool = False, llm: bool = True, llm_model: str | None = None
+) -> ServiceSettings:
+    """What the environment and the command line ask for. Raises `UsageError` for values that cannot be meant."""
+    settings = _memory_settings(environment, record=record)
+    if not llm or not (llm_model or any(name.startswith("DIAGNOSE_LLM_") for name in environment)):
+        return settings
+    from diagnose.agents.settings import model_settings
+
+    return replace(settings, model=model_settings(environment, model=llm_model))
+
+
+def _memory_settings(environment: Mapping[str, str], *, record: bool) -> ServiceSettings:
     given = environment.get("DIAGNOSE_DATABASE", "").strip()
     wanted = environment.get("DIAGNOSE_RECORD", "").strip().lower()
     if wanted not in _YES + _NO:
@@ -115,6 +129,8 @@ def services(
                 opened = replace(opened, memory=memory, second_opinion=_advisers(database, rules, settings))
             except DiagnoseError as error:
                 tell(f"{'not recorded: ' if settings.records else ''}{error}; the report does without a memory")
+        if settings.model is not None:
+            opened = replace(opened, second_opinion=_with_model(opened.second_opinion, rules, settings.model))
         yield opened
 
 
@@ -146,6 +162,13 @@ class _Past:
         with contextlib.closing(open_index(self._settings, incidents, self._rules.redactions)) as index:
             index.sync(seconds=_SYNC_SECONDS)
             return PastIncidents(index).opinion(text)
+
+
+def _with_model(known: SecondOpinion | None, rules: RuleSet, model: ModelSettings) -> SecondOpinion:
+    """Whom to ask, with a model beside what past incidents say."""
+    from diagnose.agents.second_opinion import Advisers, advisers
+
+    return advisers(rules, model, known.neighbours if isinstance(known, Advisers) else None)
 
 
 @contextlib.contextmanager

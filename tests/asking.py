@@ -25,7 +25,7 @@ _LINE = re.compile(r"^\[(\d+)\] (\S+):(\d+) .*?\| (.*)$", re.MULTILINE)
 
 def settings(url: str, **how: Any) -> ModelSettings:
     """A model at an address, with nothing kept."""
-    given: dict[str, Any] = {"seconds": 10.0, "retry_wait": 0.01, "state": None, "cache": False, "tokens": 1_000_000}
+    given: dict[str, Any] = {"seconds": 60.0, "retry_wait": 0.01, "state": None, "cache": False, "tokens": 1_000_000}
     return ModelSettings(url, "scripted", **given | how)
 
 

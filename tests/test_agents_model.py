@@ -28,7 +28,7 @@ MESSAGES = (Message("system", "You are terse."), Message("user", "A or B?"))
 
 
 def settings(url: str, **how: Any) -> ModelSettings:
-    given = {"seconds": 5.0, "retry_wait": 0.01, "state": None} | how
+    given = {"seconds": 60.0, "retry_wait": 0.01, "state": None} | how
     return ModelSettings(url, "scripted", **given)
 
 

@@ -78,6 +78,7 @@ OPTIONS: dict[str, list[str]] = {
     "--exit-zero": ["--exit-zero"],
     "--rules": ["--rules", "{site}"],
     "--no-llm": ["--no-llm"],
+    "--llm-model": ["--llm-model", "a-model", "--no-llm"],
     "--record": ["--record", "--quiet"],
     "--job-id": ["--job-id", "4711"],
     "--name": ["--name", "pretrain"],

@@ -213,8 +213,10 @@ class ChatModel:
         patient: bool,
     ) -> _Reply:
         """One question, put again where the failure may pass. `patient`: also after a plain 500."""
-        import stamina
+        import stamina.instrumentation
 
+        # Its own hooks write where a report goes to, on standard output; what went wrong is told in the answer.
+        stamina.instrumentation.set_on_retry_hooks(())
         last = _Reply(why=f"no answer within {allowance.seconds:g} s")
 
         def again(error: Exception) -> bool | float:

@@ -117,6 +117,8 @@ class Asker:
         redactor.redact(text)  # learns the names that only later lines give away
         try:
             return self._advisers.neighbours.opinion(redactor.redact(text)), ()
+        except DiagnoseError as error:
+            return Opinion(), (f"past incidents: {error}",)
         except Exception as error:  # noqa: BLE001 - as above
             return Opinion(), (f"past incidents could not be searched ({type(error).__name__})",)
 

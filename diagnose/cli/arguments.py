@@ -97,7 +97,12 @@ def diagnose_parser() -> argparse.ArgumentParser:
     rules.add_argument(
         "--no-llm",
         action="store_true",
-        help="decide by rules alone; changes nothing yet, as this release has no model to ask",
+        help="ask no model, whatever DIAGNOSE_LLM_* says; past incidents may still decide where no rule does",
+    )
+    rules.add_argument(
+        "--llm-model",
+        metavar="NAME",
+        help="the model to ask where no rule decides, at DIAGNOSE_LLM_BASE_URL (see docs/models.md)",
     )
     add_memory_arguments(parser)
     parser.add_argument(

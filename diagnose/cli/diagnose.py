@@ -75,7 +75,7 @@ def run_diagnose(options: Options) -> int:
 @contextlib.contextmanager
 def _configured(services: Services, options: Options) -> Iterator[Services]:
     """The services with those that the environment or the arguments ask for; what they need is loaded only then."""
-    if not options.record and not any(name.startswith("DIAGNOSE_") for name in os.environ):
+    if not options.record and not options.llm_model and not any(name.startswith("DIAGNOSE_") for name in os.environ):
         yield services
         return
     from diagnose import services as wiring
@@ -85,7 +85,9 @@ def _configured(services: Services, options: Options) -> Iterator[Services]:
         if options.record and not options.quiet and recorded.incident is not None:
             tell(f"recorded as incident {recorded.incident}")
 
-    settings = wiring.service_settings(os.environ, record=options.record)
+    settings = wiring.service_settings(
+        os.environ, record=options.record, llm=not options.no_llm, llm_model=options.llm_model
+    )
     with wiring.services(services.rules, settings, tell, told) as opened:
         yield replace(services, memory=opened.memory, second_opinion=opened.second_opinion)
 

@@ -33,6 +33,7 @@ class Options:
     exit_zero: bool = False
     rules: list[str] = field(default_factory=list)
     no_llm: bool = False
+    llm_model: str | None = None
     record: bool = False
     job_id: str = ""
     name: str = ""
