@@ -170,6 +170,8 @@ def test_cases_are_imported_once(call: Call, cases: Path) -> None:
         ("error_type: KeyError\ninputs: {a: b}\n", "names no inputs"),
         ("error_type: KeyError\nid: '../../x'\n", "is no name for an incident"),
         ("error_type: [unclosed\n", "not readable"),
+        ("error_type: KeyError\nx: &a [1]\ny: [" + "*a, " * 99 + "*a]\n", "too many aliases"),
+        ("error_type: KeyError\nx: " + "[" * 9_000 + "\n", "not readable"),
         ("error_type: Gone\n", "is none of the taxonomy's"),
     ],
 )

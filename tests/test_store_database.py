@@ -134,3 +134,27 @@ def test_a_writer_waits_for_another(tmp_path: Path) -> None:
     assert [process.wait() for process in started] == [0] * 3
     with open_database(place) as database, database.reading() as session:
         assert session.execute(text("SELECT value FROM counters")).scalar() == 75
+
+
+def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
+    place = str(tmp_path / "memory.sqlite3")
+    open_database(place).close()
+    code = (
+        "import resource, signal, sys; from sqlalchemy import text\n"
+        "from diagnose.errors import StoreError; from diagnose.store.database import open_database\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (400_000,) * 2)\n"
+        "with open_database(sys.argv[1]) as d:\n"
+        "    try:\n"
+        "        with d.writing() as s:\n"
+        "            s.execute(text('UPDATE counters SET value = 7'))\n"
+        "            for n in range(200):\n"
+        "                s.execute(text('INSERT INTO removals VALUES (:i, 1)'), {'i': f'{n} ' + 'x' * 20_000})\n"
+        "    except StoreError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, place], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert done.stdout.startswith(f"the memory {place} cannot be")
+    with open_database(place) as database, database.reading() as session:
+        assert session.execute(text("SELECT value FROM counters")).scalar() == 0
+        assert session.execute(text("SELECT count(*) FROM removals")).scalar() == 0

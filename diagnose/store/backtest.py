@@ -124,7 +124,8 @@ class _Replay:
         self._load(session)
 
     def _load(self, session: Session) -> None:
-        incidents = {row.attempt_id: row.id for row in session.scalars(select(IncidentRow)) if row.attempt_id}
+        named = select(IncidentRow.attempt_id, IncidentRow.id).where(IncidentRow.attempt_id.is_not(None))
+        incidents: dict[int | None, str] = {row.attempt_id: row.id for row in session.execute(named)}
         latest = select(Diagnosis.attempt_id, Diagnosis.circumstances).order_by(Diagnosis.recorded, Diagnosis.id)
         judged: dict[int, dict[str, Any]] = {row.attempt_id: row.circumstances for row in session.execute(latest)}
         hosts: dict[int, list[str]] = {}

@@ -25,8 +25,10 @@ _LOGS: Final = (".log", ".log.gz", ".log.zst", ".log.xz", ".log.bz2", ".txt")
 _LARGEST: Final = 1024 * 1024  # bytes of a label
 _MOST: Final = 1_000_000  # entries of a directory
 _DEEPEST: Final = 6
+_ALIASES: Final = 50  # a small file could make much of more
 _OPTIONS: Final = {"--kernel-log": 1, "--scheduler-record": 2, "--inventory": 3}
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.:-]{0,99}\Z")
+_ALIAS: Final = re.compile(rb"(?:^|[\s\[,{])\*[\w-]")
 _ATTRIBUTIONS: Final = frozenset({"user", "infrastructure", "scheduler", "unknown"})
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -88,6 +90,8 @@ def _case(path: str) -> Case | str:
     try:
         with open(path, "rb") as file:
             data = file.read(_LARGEST + 1)
+        if len(_ALIAS.findall(data)) > _ALIASES:
+            return f"{path}: holds too many aliases"
         given = yaml.load(data, Loader=_LOADER) if len(data) <= _LARGEST else None  # noqa: S506 - a safe loader
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         return f"{path}: not readable ({str(error).splitlines()[0][:100]})"

@@ -15,7 +15,7 @@ from diagnose.dataclass import dataclass, fields
 from diagnose.errors import UsageError
 from diagnose.models import Incident, JobContext
 from diagnose.store.database import Database
-from diagnose.store.incidents import next_revision, seconds_of
+from diagnose.store.incidents import announce, seconds_of
 from diagnose.store.tables import IncidentRow
 
 FORMAT: Final = "diagnose.incident/v1"
@@ -62,7 +62,7 @@ def from_lines(database: Database, lines: Iterable[str]) -> Exchanged:
                 added, changed = (added + 1, changed) if row is None else (added, changed + 1)
                 made = row or IncidentRow(id=incident.id, outcome_by="")
                 _fill(made, incident)
-                made.revision = next_revision(session)
+                announce(session, made)
                 session.add(made)
     return Exchanged(added, changed, known)
 

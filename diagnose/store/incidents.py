@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
+from sqlalchemy import delete as sql_delete
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
@@ -193,6 +194,12 @@ def next_revision(session: Session) -> int:
     if value is None:
         raise UsageError("the memory has lost its counter of revisions; restore it from a copy")
     return value
+
+
+def announce(session: Session, row: IncidentRow) -> None:
+    """Gives an incident that was added or changed the next revision; one that was deleted before is there again."""
+    row.revision = next_revision(session)
+    session.execute(sql_delete(Removal).where(Removal.id == row.id))
 
 
 def known(session: Session, id: str) -> IncidentRow:

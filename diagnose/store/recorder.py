@@ -16,7 +16,7 @@ from diagnose.dataclass import dataclass, field, fields
 from diagnose.models import AttemptSummary, Circumstances, Finding, JobContext, Particulars, Report
 from diagnose.models.rule import AttributionName
 from diagnose.store.facts import Facts, packed
-from diagnose.store.incidents import PERSON, next_revision, remove
+from diagnose.store.incidents import PERSON, announce, remove
 from diagnose.store.outcomes import label
 from diagnose.store.tables import (
     Attempt,
@@ -341,7 +341,7 @@ def _incident(session: Session, job: Job, attempt: Attempt, run: Run) -> Recorde
     if said is not None:
         _say(row, said)
     if _content(row) != before:
-        row.revision = next_revision(session)
+        announce(session, row)
     session.add(row)
     session.flush()
     return Recorded(row.id, new=new)
