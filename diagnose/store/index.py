@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _VECTOR_SHARE: Final = 0.2  # what the cosine of vectors adds to that of terms; measured by benchmarks/retrieval.py
 _CANDIDATES: Final = 200
 _BATCH: Final = 64
-_TERMS: Final = "1"  # of the way terms are made: a new way makes every entry stale
+_TERMS: Final = "2"  # of the way terms are made: a new way makes every entry stale
 _COLLECTION: Final = "incidents-"
 _TRUSTED: Final = frozenset({"rules", "person"})
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Final
 from zlib import crc32
 
@@ -67,7 +66,7 @@ _NUMBERED = re.compile(
 )
 _CLASS = re.compile(r"\b[A-Z][A-Za-z]{0,60}(?:Error|Exception|Interrupt|Exit)\b")
 _PATH = re.compile(r"(?<![\w/])[\w.@+-]{0,100}(?:/[\w.@+-]{1,100}){1,40}")
-_FIGURES = re.compile(r"<[a-z]{1,16}-\d{1,9}>|\b(?:0x)?[0-9a-f]{6,}\b|\b\w*\d\w*\b")
+_FIGURES = re.compile(r"<[a-z]{1,16}-\d{1,9}>|\b(?:0x)?[0-9a-f]{6,}\b|(?<![\w-])(?=[\w-]{0,80}\d)[\w-]{1,80}")
 _WORD = re.compile(r"[a-z_][a-z_]+(?:-[a-z]+)*")
 
 
@@ -137,10 +136,7 @@ def _words(line: str) -> Iterator[str]:
     lowered = line.lower()
     for name, value in _NUMBERED.findall(lowered):
         yield f"{name}={value}"
-    words = _WORD.findall(_FIGURES.sub(" ", _PATH.sub(_last_part, lowered)))
-    yield from words
-    for one, other in pairwise(words):
-        yield f"{one} {other}"
+    yield from _WORD.findall(_FIGURES.sub(" ", _PATH.sub(_last_part, lowered)))
 
 
 def _last_part(path: re.Match[str]) -> str:
