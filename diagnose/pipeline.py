@@ -161,7 +161,7 @@ class _Run:
         self.timeline = Timeline()
         self.calendar = Calendar()
         self._advised: tuple[FilterRule, ...] = ()
-        self._advice = services.log_agent.begin() if services.log_agent and settings.compress else None
+        self._advice = services.log_agent.begin(request.context) if services.log_agent and settings.compress else None
         self.witness = services.second_opinion.begin() if services.second_opinion else None
         self.remembrance = services.memory.begin(request.context) if services.memory else None
         self.hearers = tuple(one.observe for one in (self.witness, self.remembrance) if one is not None)

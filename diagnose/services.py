@@ -17,7 +17,9 @@ from diagnose.errors import DiagnoseError, StoreError, UsageError
 from diagnose.models import Line, Memory, Opinion, Report, RuleSet, SecondOpinion
 
 if TYPE_CHECKING:
+    from diagnose.agents.log_agent import LogAgent
     from diagnose.agents.settings import ModelSettings
+    from diagnose.models.learning import FilterAdviser
     from diagnose.store.database import Database
     from diagnose.store.memory import StoredMemory
     from diagnose.store.opening import IndexSettings
@@ -27,6 +29,7 @@ Tell = Callable[[str], None]
 
 _YES, _NO = ("1", "yes", "on", "true"), ("", "0", "no", "off", "false", "none")
 _SYNC_SECONDS = 5.0  # for incidents that the index does not know yet; others wait for the next time
+_EVIDENCE = 500  # incidents whose lines no filter rule may hide
 _TEXT_TOKENS = 2_000  # of lines beside the deciding ones by which an incident is found again
 
 
@@ -37,7 +40,8 @@ class ServiceSettings:
     `database` is where the memory is, None for none; `records` whether runs are written down there. `nodes` is how many
     nodes the cluster has, for the budget of drains; `keep_days` for how long unconfirmed runs are kept;
     `index` is where past incidents are looked up by what they read like;
-    `model` is whom to ask where nothing else decides.
+    `model` is whom to ask where nothing else decides. `log_agent` lets frequent lines become filter rules, which the
+    memory keeps; without a model they are only proposed.
     """
 
     database: str | None = None
@@ -46,6 +50,7 @@ class ServiceSettings:
     keep_days: float | None = None
     index: IndexSettings | None = None
     model: ModelSettings | None = None
+    log_agent: bool = False
 
 
 def service_settings(
@@ -68,13 +73,17 @@ def _memory_settings(environment: Mapping[str, str], *, record: bool) -> Service
     records = record or wanted in _YES
     if given.lower() in ("none", "off") and not record:
         return ServiceSettings()
-    database = database_place(environment) if given or records else None
+    learns = environment.get("DIAGNOSE_LOG_AGENT", "").strip().lower()
+    if learns not in _YES + _NO:
+        raise UsageError("DIAGNOSE_LOG_AGENT must be 1 or 0")
+    database = database_place(environment) if given or records or learns in _YES else None
     return ServiceSettings(
         database=database,
         records=records,
         nodes=_number(environment, "DIAGNOSE_NODES", 1, 10_000_000),
         keep_days=_number(environment, "DIAGNOSE_KEEP_DAYS", 1, 100_000),
         index=None if database is None else _index(environment, database),
+        log_agent=learns in _YES,
     )
 
 
@@ -113,6 +122,7 @@ class Opened:
 
     memory: Memory | None = None
     second_opinion: SecondOpinion | None = None
+    log_agent: FilterAdviser | None = None
 
 
 @contextlib.contextmanager
@@ -127,6 +137,10 @@ def services(
                 database = stack.enter_context(open_memory(settings.database))
                 memory = memory_of(database, rules, settings, tell, on_recorded)
                 opened = replace(opened, memory=memory, second_opinion=_advisers(database, rules, settings))
+                if settings.log_agent:
+                    agent = log_agent_of(database, rules, settings)
+                    stack.callback(agent.close)
+                    opened = replace(opened, log_agent=agent)
             except DiagnoseError as error:
                 tell(f"{'not recorded: ' if settings.records else ''}{error}; the report does without a memory")
         if settings.model is not None:
@@ -204,6 +218,37 @@ def memory_of(
         on_recorded=on_recorded,
         nodes=settings.nodes,
         keep_days=settings.keep_days,
+    )
+
+
+def log_agent_of(database: Database, rules: RuleSet, settings: ServiceSettings) -> LogAgent:
+    """Who proposes filter rules; what proves an incident, in a checkout or in the memory, none of them may hide."""
+    from diagnose.agents.log_agent import LogAgent
+    from diagnose.redaction import Redactor
+    from diagnose.store.candidates import StoredCandidates
+    from diagnose.store.incidents import StoredIncidents
+
+    def evidence() -> Iterator[tuple[str, str]]:
+        from diagnose.rules.lint.checkout import read_fixtures
+        from diagnose.rules.lint.run import fixtures_beside
+        from diagnose.rules.tree import shipped_rules
+
+        yield from read_fixtures(fixtures_beside(shipped_rules())).evidence
+        with contextlib.suppress(DiagnoseError):
+            for incident in StoredIncidents(database).latest(confirmed=True, limit=_EVIDENCE):
+                yield from ((incident.id, line) for line in incident.text.split("\n"))
+
+    model = None
+    if settings.model is not None:
+        from diagnose.agents.model import ChatModel
+
+        model = ChatModel(settings.model)
+    return LogAgent(
+        rules,
+        StoredCandidates(database),
+        redact=lambda: Redactor(rules.redactions).redact,
+        model=model,
+        evidence=evidence,
     )
 
 

@@ -50,7 +50,7 @@ class Shelf:
 
 @pytest.fixture(scope="module")
 def admission(rule_set: RuleSet) -> Admission:
-    return Admission(rule_set, [("somewhere:1", "quota of shard gone for good")])
+    return Admission(rule_set, lambda: [("somewhere:1", "quota of shard gone for good")])
 
 
 def log(lines: int = 30_000, *, end: str = "") -> bytes:
@@ -58,8 +58,9 @@ def log(lines: int = 30_000, *, end: str = "") -> bytes:
     return (routine + end).encode()
 
 
-def run(data: bytes, rules: RuleSet, agent: LogAgent | None) -> Any:
-    return diagnose(Request(["-"], stdin=io.BytesIO(data)), Services(rules, log_agent=agent))
+def run(data: bytes, rules: RuleSet, agent: LogAgent | None, name: str = "train-7b-001") -> Any:
+    request = Request(["-"], stdin=io.BytesIO(data), context=JobContext(name=name))
+    return diagnose(request, Services(rules, log_agent=agent))
 
 
 def answer(*rules: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +96,6 @@ def served() -> Iterator[Callable[[Callable[[Any], Any]], tuple[ChatModel, Model
 
 
 def agent_of(rule_set: RuleSet, shelf: Shelf, model: ChatModel | None = None, **more: Any) -> LogAgent:
-    more.setdefault("context", JobContext(name="train-7b-001"))
     more.setdefault("budget", BUDGET)
     return LogAgent(rule_set, shelf, redact=lambda: lambda text: text.replace("secret", "<key-1>"), model=model, **more)
 
@@ -113,14 +113,14 @@ def test_the_admitted_rule_applies_to_this_job_and_to_the_next_of_its_kind(rule_
     assert candidate.rule.pattern == PATTERN
     assert candidate.rule.status == "experimental"
     asked = len(server.asked)
-    later = agent_of(rule_set, shelf, model, context=JobContext(name="train-7b-002"))
-    again = run(log(120_000), rule_set, later)
+    later = agent_of(rule_set, shelf, model)
+    again = run(log(120_000), rule_set, later, "train-7b-002")
     later.close()
     assert again.stats.kept_lines < report.stats.kept_lines or again.stats.kept_lines < 2_000
     assert len(server.asked) == asked  # the family is covered
     assert next(iter(shelf.kept.values())).hits > 238_000
-    other = agent_of(rule_set, Shelf(*shelf.kept.values()), None, context=JobContext(name="eval"))
-    unlike = run(log(120_000), rule_set, other)
+    other = agent_of(rule_set, Shelf(*shelf.kept.values()), None)
+    unlike = run(log(120_000), rule_set, other, "eval")
     other.close()
     assert unlike.stats.kept_lines > again.stats.kept_lines
 

@@ -23,7 +23,7 @@ from diagnose.dataclass import dataclass, replace
 from diagnose.errors import DiagnoseError
 from diagnose.models import FilterRule, JobContext, LogSource, RuleSet
 from diagnose.models.learning import CandidateState, FilterCandidate, FilterCandidates, Fingerprint
-from diagnose.rules.admission import Admission
+from diagnose.rules.admission import Admission, Evidence
 
 if TYPE_CHECKING:
     from diagnose.agents.model import ChatModel
@@ -57,8 +57,7 @@ class LogAgent:
         *,
         redact: Callable[[], Callable[[str], str]],
         model: ChatModel | None = None,
-        context: JobContext | None = None,
-        evidence: Sequence[tuple[str, str]] = (),
+        evidence: Evidence = tuple,
         budget: LogBudget | None = None,
     ) -> None:
         """`redact` gives each run a redaction of its own; `evidence` are lines that prove past incidents."""
@@ -66,18 +65,17 @@ class LogAgent:
         self._store = store
         self._redact = redact
         self._model = model
-        self._context = context or JobContext()
-        self._evidence = tuple(evidence)
+        self._evidence = evidence
         self._budget = budget or LogBudget()
         self._runs: list[Advice] = []
 
-    def begin(self) -> Advice:
-        """The advice of one run."""
+    def begin(self, context: JobContext) -> Advice:
+        """The advice of one run of a job."""
         admission = Admission(self._rule_set, self._evidence)
         author = None if self._model is None else FilterAuthor(self._model, self._redact())
         asker = None if author is None or self._model is None else _Asker(author, self._model, admission, self._budget)
         families = Families(Filters(self._rule_set.filters), admission)
-        advice = Advice(families, admission, self._store, Sniffer(self._context), asker, self._redact(), self._budget)
+        advice = Advice(families, admission, self._store, Sniffer(context), asker, self._redact(), self._budget)
         self._runs.append(advice)
         return advice
 

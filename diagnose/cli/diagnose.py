@@ -22,6 +22,7 @@ from diagnose.errors import UsageError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from diagnose.models import Report
     from diagnose.pipeline import Request, Services
     from diagnose.store.recorder import Recorded
 
@@ -40,7 +41,7 @@ def run_diagnose(options: Options) -> int:
     with _lasting():
         from diagnose import precompiled
         from diagnose.pipeline import Services, diagnose
-        from diagnose.report import render
+        from diagnose.report import render  # noqa: F401 - here it lasts; `_answer` uses it
         from diagnose.rules.bundle import load_bundled
         from diagnose.settings import Settings
 
@@ -48,10 +49,20 @@ def run_diagnose(options: Options) -> int:
         precompiled.recall()
         rules = load_bundled(settings.rules)
     request = request_of(options)
-    with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
-        services = Services(rules, on_progress=on_progress, on_wait=None if options.quiet else _tell_wait)
-        with _configured(services, options) as services:
+    with contextlib.ExitStack() as lasting:
+        with _progress(shown=not options.quiet and sys.stderr.isatty()) as on_progress:
+            services = Services(rules, on_progress=on_progress, on_wait=None if options.quiet else _tell_wait)
+            services = lasting.enter_context(_configured(services, options))
             report = diagnose(request, services, settings)
+        _answer(report, options)  # before services end: what they still have to do delays no answer
+    precompiled.keep()
+    return 0 if options.exit_zero else EXIT_CODES[report.status]
+
+
+def _answer(report: Report, options: Options) -> None:
+    """Writes the report."""
+    from diagnose.report import render
+
     _tell_unread(options)
     text = render(
         report,
@@ -68,8 +79,6 @@ def run_diagnose(options: Options) -> int:
     else:
         sys.stdout.write(text)
         sys.stdout.flush()
-    precompiled.keep()
-    return 0 if options.exit_zero else EXIT_CODES[report.status]
 
 
 @contextlib.contextmanager
@@ -89,7 +98,7 @@ def _configured(services: Services, options: Options) -> Iterator[Services]:
         os.environ, record=options.record, llm=not options.no_llm, llm_model=options.llm_model
     )
     with wiring.services(services.rules, settings, tell, told) as opened:
-        yield replace(services, memory=opened.memory, second_opinion=opened.second_opinion)
+        yield replace(services, memory=opened.memory, second_opinion=opened.second_opinion, log_agent=opened.log_agent)
 
 
 def request_of(options: Options) -> Request:

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from diagnose.learning.case import Case, CaseLine
     from diagnose.learning.propose import Author, Proposal
     from diagnose.learning.trial import Trial
-    from diagnose.models.learning import RuleRecord
-    from diagnose.models.memory import Incidents
     from diagnose.models.rule import NegativeExample, RuleSet
+    from diagnose.store.database import Database
 
 _TOKEN_BYTES = 8 * 1024
 _MOST = 20
@@ -140,10 +139,14 @@ def _case(name: str, options: argparse.Namespace, rule_set: RuleSet) -> tuple[Ca
         return case_of_path(
             name, rule_set, error_type=options.label, attribution=options.attribution, deciding=place
         ), True
-    incidents = _incidents()
-    incident = None if incidents is None else incidents.get(name)
+    incident, known = None, False
+    with _memory() as database:
+        if database is not None:
+            from diagnose.store.incidents import StoredIncidents
+
+            incident, known = StoredIncidents(database).get(name), True
     if incident is None:
-        where = "there is no file or directory" if incidents is None else "there is no incident, file or directory"
+        where = "there is no incident, file or directory" if known else "there is no file or directory"
         raise UsageError(f"{where} {_shown(name)}; see `diagnose incidents list`, or name logs on disk with --label")
     return case_of_incident(incident, rule_set), False
 
@@ -155,9 +158,17 @@ def _place(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def _incidents() -> Incidents | None:
-    """The incidents of the configured memory; None where there is none."""
-    return None
+@contextlib.contextmanager
+def _memory() -> Iterator[Database | None]:
+    """The database of the memory; None where there is none yet."""
+    from diagnose.services import database_place, open_memory
+
+    place = database_place(os.environ)
+    if "://" not in place and not os.path.exists(place):
+        yield None
+        return
+    with open_memory(place) as database:
+        yield database
 
 
 def _author(case: Case, trial: Trial, redact: Callable[[str], str], taken: list[str]) -> Author | None:
@@ -254,9 +265,12 @@ def run_stats(options: argparse.Namespace) -> int:
     from diagnose.learning.stats import rule_figures
     from diagnose.rules.load import load_rules
 
-    records = _records()
-    if records is None:
-        raise UsageError("nothing is recorded: no memory is configured; see `diagnose incidents --help`")
+    with _memory() as database:
+        if database is None:
+            raise UsageError("nothing is recorded yet: run `diagnose LOG --record`, or set DIAGNOSE_DATABASE")
+        from diagnose.store.candidates import StoredRuleRecords
+
+        records = tuple(StoredRuleRecords(database).rule_records())
     figures = rule_figures(records, load_rules(options.rules))
     rows = [
         (
@@ -277,11 +291,6 @@ def run_stats(options: argparse.Namespace) -> int:
     dead = sum(each.dead for each in figures)
     say(f"{len(figures)} rules, {dead} of which never had a finding")
     return 0
-
-
-def _records() -> tuple[RuleRecord, ...] | None:
-    """What the configured memory holds of rules; None where there is none."""
-    return None
 
 
 def _shown(text: str) -> str:

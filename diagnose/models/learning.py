@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from diagnose.dataclass import dataclass
 from diagnose.models.flow import LogSource
+from diagnose.models.memory import JobContext
 from diagnose.models.rule import FilterRule
 
 CandidateState = Literal["proposed", "applied", "rejected", "promoted"]
@@ -111,6 +112,6 @@ class FilterAdvice(Protocol):
 class FilterAdviser(Protocol):
     """Who proposes filter rules while logs stream."""
 
-    def begin(self) -> FilterAdvice:
-        """The advice of one run."""
+    def begin(self, context: JobContext) -> FilterAdvice:
+        """The advice of one run of a job."""
         ...

@@ -7,7 +7,7 @@ may neither match a word that anybody listens for nor leave room for one, and RE
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -78,17 +78,24 @@ _VARIABLE: Final = 16
 _DIGITS: Final = 5  # so long may be what a repeated group holds, as in an address
 _PREFIX: Final = Lazy(PREFIX)
 
+Evidence = Callable[[], Iterable[tuple[str, str]]]
+
 
 class Admission:
     """Judges candidates against one rule set; may be asked by any one thread."""
 
-    def __init__(self, rule_set: RuleSet, evidence: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(self, rule_set: RuleSet, evidence: Evidence = tuple) -> None:
+        """`evidence` gives lines that prove incidents, as (where, line); it is asked when the first rule is judged."""
         self._rule_set = replace(rule_set, filters=())
-        self._evidence = tuple(evidence)
+        self._gather = evidence
         words = {word for rule in rule_set.diagnoses for word in keywords_of(rule)}
         self._words = tuple(sorted({*words, *guard_keywords()}))
         self.guard = Guard(self._words)
         self._listeners = Listeners(spoken_literals(), STEP_LITERALS)
+
+    @cached_property
+    def _evidence(self) -> tuple[tuple[str, str], ...]:
+        return tuple(self._gather())
 
     @property
     def able(self) -> bool:
