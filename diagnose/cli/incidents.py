@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from diagnose.cli.rules import counted
-from diagnose.cli.streams import say, tell
-from diagnose.errors import DiagnoseError, UsageError
+from diagnose.cli.streams import say
+from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
     from diagnose.models import Incident, RuleSet
-    from diagnose.pipeline import Request
-    from diagnose.store.cases import Case
     from diagnose.store.database import Database
-    from diagnose.store.recorder import Label, Recorded
+    from diagnose.store.recorder import Label
 
 _EXAMPLES = """\
 examples:
@@ -38,7 +36,6 @@ examples:
 The memory is in DIAGNOSE_DATABASE: a path, or postgresql://user@host/database; else a file in your data directory."""
 
 _DAY = 86_400.0
-_TOLD_EVERY = 500
 _ATTRIBUTIONS = ("user", "infrastructure", "scheduler", "unknown")
 
 
@@ -167,6 +164,7 @@ def _who(options: argparse.Namespace) -> str:
 
 
 def _add(options: argparse.Namespace, database: Database) -> int:
+    from diagnose.cli.importing import recorded
     from diagnose.models import JobContext
     from diagnose.pipeline import Request
 
@@ -182,24 +180,9 @@ def _add(options: argparse.Namespace, database: Database) -> int:
         sys.stdin.buffer if "-" in (*options.logs, *options.kernel_log, *options.scheduler_record) else None,
         JobContext(options.job_id, options.name, options.user, options.image, options.cluster, options.project),
     )
-    made = _recorded(request, database, rules, label, origin="added by hand", lived=True)
+    made = recorded(request, database, rules, label, origin="added by hand", lived=True)
     print(made)
     return 0
-
-
-def _recorded(request: Request, database: Database, rules: RuleSet, label: Label, *, origin: str, lived: bool) -> str:
-    """Diagnoses inputs and records them with what a person says; returns the incident's id."""
-    from diagnose.dataclass import replace
-    from diagnose.pipeline import Services, diagnose
-    from diagnose.services import ServiceSettings, memory_of
-
-    problems: list[str] = []
-    became: list[Recorded] = []
-    memory = memory_of(database, rules, ServiceSettings(records=True), problems.append, became.append)
-    diagnose(request, Services(rules, memory=replace(memory, label=label, origin=origin, lived=lived)))
-    if problems or not became or became[0].incident is None:
-        raise UsageError(problems[0] if problems else "it could not be recorded")
-    return became[0].incident
 
 
 def _list(options: argparse.Namespace, database: Database) -> int:
@@ -364,7 +347,9 @@ def _import(options: argparse.Namespace, database: Database) -> int:
     from diagnose.store.exchange import from_lines
 
     if os.path.isdir(options.source):
-        return _import_cases(options, database)
+        from diagnose.cli.importing import import_cases
+
+        return import_cases(options.source, database, _rules(options))
     try:
         with open(options.source, encoding="utf-8", errors="replace") as file:
             made = from_lines(database, file)
@@ -372,57 +357,3 @@ def _import(options: argparse.Namespace, database: Database) -> int:
         raise UsageError(f"{options.source} cannot be read: {error.strerror}") from error
     print(f"added {counted(made.added, 'incident')}, changed {made.changed}, {made.known} were there already")
     return 0
-
-
-def _import_cases(options: argparse.Namespace, database: Database) -> int:
-    from diagnose.store.cases import read_cases
-
-    rules = _rules(options)
-    added = known = 0
-    left: list[str] = []
-    started = time.monotonic()
-    for case in read_cases(options.source):
-        if isinstance(case, str):
-            left.append(case)
-            continue
-        try:
-            if _take(case, database, rules):
-                added += 1
-            else:
-                known += 1
-        except DiagnoseError as error:
-            left.append(f"{case.id}: {error}")
-        if (added + known) % _TOLD_EVERY == 0 and sys.stderr.isatty():
-            tell(f"{added + known} cases, {time.monotonic() - started:.0f} s")
-    without = [why for why in left if why.endswith("no failure")]
-    print(
-        f"added {counted(added, 'incident')}, {known} were there already"
-        + (f", {len(without)} hold no failure" if without else "")
-    )
-    for why in [why for why in left if why not in without][:20]:
-        tell(f"left out: {why}")
-    return 0 if added or known else 1
-
-
-def _take(case: Case, database: Database, rules: RuleSet) -> bool:
-    """Records one case; False where it is there as it is."""
-    from diagnose.dataclass import replace
-    from diagnose.pipeline import Request
-    from diagnose.redaction import Redactor
-    from diagnose.store.incidents import StoredIncidents
-
-    there = StoredIncidents(database).get(case.id)
-    if there is not None and there.origin == case.origin:
-        return False
-    entry = rules.taxonomy.get(case.label.error_type or "")
-    if entry is None or entry.symptom:
-        raise UsageError(f"its error type {case.label.error_type} is none of the taxonomy's")
-    redactor = Redactor(rules.redactions, hosts=case.hosts)
-    label = replace(
-        case.label,
-        attribution=case.label.attribution or entry.attribution,
-        summary=redactor.redact(case.label.summary),
-    )
-    request = Request(case.paths, case.kernel_logs, case.scheduler_records, case.inventory)
-    _recorded(request, database, rules, label, origin=case.origin, lived=False)
-    return True

@@ -35,6 +35,12 @@ class Database:
         self.name = name
 
     @property
+    def address(self) -> str:
+        """What `open_database` opens it by again, password and all: not for people."""
+        url = self.engine.url
+        return url.database or "" if self.is_file else url.render_as_string(hide_password=False)
+
+    @property
     def is_file(self) -> bool:
         """Whether it is a file of this machine, not a server's."""
         return self.engine.dialect.name == "sqlite"
