@@ -30,6 +30,8 @@ def as_markdown(report: Report, *, verbose: bool = False) -> str:
             lines.append(f"  - {_escaped(row.text)}")
     if head.rule:
         lines.extend(["", f"Decided by rule {_code(head.rule)}, rules {_code(report.decided_by.ruleset or '-')}."])
+    elif head.other:
+        lines.extend(["", f"Decided {head.other}, not by a rule; rules {_code(report.decided_by.ruleset or '-')}."])
     return "\n".join(lines) + "\n"
 
 

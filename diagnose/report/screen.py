@@ -29,7 +29,7 @@ _ATTRIBUTIONS = {
     "unknown": "not attributed",
 }
 # In the place of a rule's name, where none decided.
-_FROM = {"retrieval": "none; past incidents", "failure_agent": "none; a model's answer"}
+_FROM = {"retrieval": "by past incidents", "failure_agent": "by a model"}
 # What a restart must change, by the row of the policy that asks for it.
 _RESTART_WITH = {"time-limit-from-the-start": "restart with a longer time limit"}
 # What to do with a job that did not fail, or is not known to have failed.
@@ -52,11 +52,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The first line: status, and what follows it in order of importance."""
+    """The first line: status, what follows it in order of importance, and the rule or who else decided."""
 
     status: str
     parts: tuple[str, ...]
     rule: str
+    other: str = ""
 
 
 def headline(report: Report) -> Headline:
@@ -71,8 +72,9 @@ def headline(report: Report) -> Headline:
     owner = _ATTRIBUTIONS[report.attribution or "unknown"]
     if report.attribution == "user" and report.error_type == "JobCancelled":
         owner = "the user"  # no code is at fault
-    rule = report.decided_by.rule or _FROM.get(report.decided_by.stage, "")
-    return Headline("FAILED", tuple(part for part in (owner, report.error_type, _culprit(report)) if part), rule)
+    parts = tuple(part for part in (owner, report.error_type, _culprit(report)) if part)
+    decided = report.decided_by
+    return Headline("FAILED", parts, decided.rule or "", "" if decided.rule else _FROM.get(decided.stage, ""))
 
 
 def _culprit(report: Report) -> str:

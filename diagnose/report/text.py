@@ -29,8 +29,9 @@ def as_text(
     head = _within(headline(report), width)
     status = f"{_STYLES[head.status]}{head.status}{_RESET}" if colour else head.status
     first = "  ".join([status, *(printable(part) for part in head.parts)])
-    rule = f"    {_dim('rule ' + printable(head.rule), colour=colour)}" if head.rule else ""
-    length = _columns("  ".join([head.status, *head.parts])) + _columns(f"    rule {printable(head.rule or '')}")
+    decided = f"rule {printable(head.rule)}" if head.rule else head.other
+    rule = f"    {_dim(decided, colour=colour)}" if decided else ""
+    length = _columns("  ".join([head.status, *head.parts])) + _columns(f"    {decided or 'rule '}")
     lines = [first + rule if length <= width else first]
     for row in screen(report, verbose=verbose):
         lines.extend(_laid_out(row, width, colour=colour, whole=verbose))
