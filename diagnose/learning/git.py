@@ -140,7 +140,7 @@ class Git:
         lease = f"--force-with-lease={reference}:"  # it must not be there
         self.run(
             "push", "--no-verify", "--porcelain", lease, "--end-of-options", remote, f"{commit}:{reference}",
-            why=f"{branch} could not be pushed to {remote}", tell=True,
+            why=f"{branch} could not be pushed to {public_remote(remote)}", tell=True,
         )  # fmt: skip
 
     def branch_at(self, remote: str, branch: str) -> str | None:
@@ -149,7 +149,7 @@ class Git:
         reference = f"refs/heads/{safe_branch(branch)}"
         found = self.run(
             "ls-remote", "--heads", "--end-of-options", remote, reference,
-            why=f"{remote} cannot be asked for its branches", tell=True,
+            why=f"{public_remote(remote)} cannot be asked for its branches", tell=True,
         )  # fmt: skip
         for line in found.decode("utf-8", "replace").splitlines():
             commit, _, name = line.partition("\t")
@@ -186,8 +186,15 @@ def safe_branch(name: str) -> str:
 def safe_remote(name: str) -> str:
     """The name or address of a remote; raises `UsageError` for options and for helpers that run programs."""
     if not _REMOTE.match(name) or "::" in name:
-        raise UsageError(f"{name!r} is no remote; give the name of one, a path, or an https or ssh address")
+        raise UsageError(
+            f"{public_remote(name)!r} is no remote; give the name of one, a path, or an https or ssh address"
+        )
     return name
+
+
+def public_remote(remote: str) -> str:
+    """A remote's address without what it may hold of a password."""
+    return re.sub(r"(://)[^/\s@]{1,300}@", r"\1", remote)
 
 
 def _said(data: bytes) -> str:

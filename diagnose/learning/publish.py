@@ -14,7 +14,7 @@ from typing import Final
 from diagnose.dataclass import dataclass
 from diagnose.errors import UsageError
 from diagnose.learning.forge import Forge, ForgeKind, forge_of
-from diagnose.learning.git import Git, safe_branch
+from diagnose.learning.git import Git, public_remote, safe_branch
 from diagnose.learning.propose import Proposal
 from diagnose.learning.writing import write_whole
 
@@ -71,11 +71,13 @@ def publish(proposals: Sequence[Proposal], root: str, target: Target, token: str
     there = git.branch_at(target.remote, branch)
     if there is None:
         git.push(target.remote, commit, branch)
-        say(f"pushed {branch} to {_public(target.remote)}")
+        say(f"pushed {branch} to {public_remote(target.remote)}")
     elif git.same_tree(there, commit):
-        say(f"{branch} is at {_public(target.remote)} already, with the same content")
+        say(f"{branch} is at {public_remote(target.remote)} already, with the same content")
     else:
-        raise UsageError(f"{_public(target.remote)} has another branch {branch} already; choose one with --branch")
+        raise UsageError(
+            f"{public_remote(target.remote)} has another branch {branch} already; choose one with --branch"
+        )
     if forge is None:
         return f"branch {branch}"
     try:
@@ -149,8 +151,3 @@ def _block(text: str) -> list[str]:
 def _plain(text: str) -> str:
     shown = "".join(char if char.isprintable() else " " for char in text)[:200]
     return shown.replace("@", "@\u200b").replace("<", "(").replace(">", ")").replace("`", "'")
-
-
-def _public(remote: str) -> str:
-    """A remote's address without what it may hold of a password."""
-    return re.sub(r"(://)[^/\s@]{1,300}@", r"\1", remote)

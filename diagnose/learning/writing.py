@@ -79,7 +79,7 @@ def _tree(rule: Any) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for each in fields(rule):
         value = getattr(rule, each.name)
-        if value in (None, (), {}) or value == _default(rule, each.name):
+        if value == _default(rule, each.name):
             continue
         tree[each.name] = _value(each.name, value)
     return tree
