@@ -20,6 +20,7 @@ from diagnose.lines.interests import (
     ATTEMPTS,
     FACTS,
     JOBS,
+    LISTS,
     PLACES,
     PROGRESS,
     RECORDS,
@@ -569,11 +570,11 @@ class _SourceReader:
             self.kernel_hosts.add(line.host)
         if self._listing is None:
             self._matcher.line(line)
-            if not asked & (RECORDS | RULES) and not self._records.busy:
+            if not asked & (RECORDS | LISTS | RULES) and not self._records.busy:
                 return  # it would make a record of its own, in which no rule finds anything
         else:
             self._listing.append(line)
-        for record in self._records.feed(line, asked=asked & RECORDS != 0):
+        for record in self._records.feed(line, opens=asked & RECORDS != 0, lists=asked & LISTS != 0):
             self._take(record)
 
     def finish(self) -> None:

@@ -37,7 +37,8 @@ def test_who_is_not_asked_would_have_done_nothing(
         (interests.FACTS, unit_facts.LITERALS),
         (interests.PLACES, whereabouts.LITERALS),
         (interests.JOBS, jobs.LITERALS),
-        (interests.RECORDS, assembler.LITERALS),
+        (interests.RECORDS, assembler.OPENERS),
+        (interests.LISTS, assembler.LISTS),
         (interests.RULES, ("Xid", "id 79 is")),
     ],
 )

@@ -17,7 +17,7 @@ from diagnose.rules.collectives import (
     silent_ranks,
     wait_began,
 )
-from tests.made import finding, line, mark, rules
+from tests.made import finding, line, rules
 
 
 def call(op="ALLREDUCE", seq=77, **more):
@@ -125,8 +125,8 @@ def timeline(own=(), shared=(), source="job.log", ended=200.0):
     made = Timeline()
     for rank in own:
         made.observe(line(f"rank_{rank}.log", time=ended), 0)
-    made.ranks.update({rank: RankSeen(mark(f"rank_{rank}.log", 9), own=True) for rank in own})
-    made.ranks.update({rank: RankSeen(mark(source, 9), own=False) for rank in shared})
+    made.ranks.update({rank: RankSeen(line(f"rank_{rank}.log", 9), own=True) for rank in own})
+    made.ranks.update({rank: RankSeen(line(source, 9), own=False) for rank in shared})
     return made
 
 
@@ -291,7 +291,7 @@ def test_ranks_that_print_no_steps_are_compared_by_their_lines():
     steps = of_all(0, r0=9)
     assert waited(steps, 3) == (3,)
     short = logs(steps)
-    short.ranks[3] = replace(short.ranks[3], mark=mark("rank_3.log", 1))
+    short.ranks[3] = replace(short.ranks[3], line=line("rank_3.log", 1))
     assert waited(steps, 3, read=short) == ()
 
 

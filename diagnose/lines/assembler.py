@@ -47,20 +47,20 @@ _OPENERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("launcher", launchers.OPENERS),
 )
 _BARE = len(_OPENERS)
-_TABLE = _BARE + 1
 # An exception line that stands alone opens a record only at an error's level or after a launcher's words.
 _BARE_OPENERS = ("Error: ", "Exception: ", "Interrupt: ", "Exit: ", "Timeout: ", "Failure: ")
-LITERALS = (*(literal for _, openers in _OPENERS for literal in openers), *_BARE_OPENERS, *scheduler_text.OPENERS)
+OPENERS = (*(literal for _, openers in _OPENERS for literal in openers), *_BARE_OPENERS)
+LISTS = scheduler_text.OPENERS
 
 
 @lru_cache(maxsize=1)
-def _gate() -> tuple[AhoCorasick, tuple[int, ...]]:
+def _gates() -> tuple[AhoCorasick, tuple[int, ...], AhoCorasick]:
+    """Finds what opens a record, and of which kind each opener is; finds what a scheduler's listing begins with."""
     kinds: list[int] = []
     for number, (_, openers) in enumerate(_OPENERS):
         kinds += [number] * len(openers)
     kinds += [_BARE] * len(_BARE_OPENERS)
-    kinds += [_TABLE] * len(scheduler_text.OPENERS)
-    return AhoCorasick(LITERALS), tuple(kinds)
+    return AhoCorasick(OPENERS), tuple(kinds), AhoCorasick(LISTS)
 
 
 class _Open:
@@ -79,13 +79,14 @@ class RecordAssembler:
 
     def __init__(self, source: LogSource, limits: Limits) -> None:
         self._limits = limits
-        self._automaton, self._kinds = _gate()
-        self._search = self._automaton.find_matches_as_indexes
+        openers, self._kinds, self._lists = _gates()
+        self._search = openers.find_matches_as_indexes
         self._open: dict[str, _Open] = {}
         self._writers: set[str] = set()
         self._after_launcher: set[str] = set()
         self._adoptable: set[str] = set()
         self._swept = 0
+        self._hold_lines = self._sweep_lines = RECORD_HOLD_LINES
         self._documents = DocumentReader(source, limits)
         self._tables = scheduler_text.TableReader(source)
         self._evaluations = Evaluations()
@@ -101,69 +102,77 @@ class RecordAssembler:
             or self._evaluations.busy
         )
 
-    def feed(self, line: Line, *, asked: bool = True) -> list[Record]:
-        """Take the next line, give the records complete with it; `asked`: one of `LITERALS` may stand in it."""
-        if self._documents.over:
-            # The common case: nothing is open, and the line opens nothing.
-            hits = self._search(line.text) if asked else []
-            if not hits and not self.busy:
-                return [plain(line)]
-            return self._evaluations.sift(self._feed(line, hits))
-        return [
-            record
-            for released in self._documents.take(line)
-            for record in self._evaluations.sift(self._feed(released, self._search(released.text)))
-        ]
+    def feed(self, line: Line, *, opens: bool = True, lists: bool = True) -> list[Record]:
+        """Take the next line, give the records complete with it.
+
+        `opens`: one of `OPENERS` may stand in it; `lists`: one of `LISTS` may.
+        """
+        if not self._documents.over:
+            return [
+                record
+                for released in self._documents.take(line)
+                for record in self._evaluations.sift(self._feed(released, opens=True, lists=True))
+            ]
+        # Common cases: nothing is open, and the line opens nothing.
+        if not opens and not lists and not self.busy:
+            return [plain(line)]
+        records = self._feed(line, opens=opens, lists=lists)
+        return self._evaluations.sift(records) if records else records
 
     def finish(self) -> list[Record]:
         """Close what is open."""
         released, records = self._documents.finish()
         for line in released:
-            records += self._feed(line, self._search(line.text))
+            records += self._feed(line, opens=True, lists=True)
         for stream in list(self._open):
             records += self._close(stream)
         records += self._tables.finish()
         return [*self._evaluations.sift(records), *self._evaluations.finish()]
 
-    def _feed(self, line: Line, hits: list[tuple[int, int, int]]) -> list[Record]:
-        records = self._assemble(line, hit=bool(hits))
-        if self._tables.busy or (hits and any(self._kinds[hit[0]] == _TABLE for hit in hits)):
+    def _feed(self, line: Line, *, opens: bool, lists: bool) -> list[Record]:
+        records = self._go_on(line, opens=opens) if self._open else None
+        if records is None:
+            records = self._begin(line, opens=opens)
+        if self._tables.busy or (lists and self._lists.find_matches_as_indexes(line.text)):
             listed = self._tables.feed(line)
             if listed and line.time is None:
                 records = [replace(record, fields=LISTED) if record.kind == "line" else record for record in records]
             records += listed
         return records
 
-    def _assemble(self, line: Line, *, hit: bool) -> list[Record]:
+    def _go_on(self, line: Line, *, opens: bool) -> list[Record] | None:
+        """Give the line to the open record of its stream; None where it goes into none and closes none."""
+        number = line.number
         records: list[Record] = []
+        if abs(number - self._swept) >= self._sweep_lines:
+            records = self._sweep(number)
         stream = line.stream
-        if self._open:
-            if abs(line.number - self._swept) >= max(RECORD_HOLD_LINES, self._hold() // 4):
-                records = self._sweep(line.number)
-            open_ = self._open.get(stream)
-            if open_ is None and self._adoptable and line.rank is not None:
-                open_ = self._adopt(line)
-            if open_ is not None:
-                if abs(line.number - open_.number) > self._hold():
-                    records += self._close(stream)
-                else:
-                    step = open_.builder.add(line)
-                    if step is Step.TAKEN:
-                        open_.number = line.number
-                        return records
-                    if step is Step.FINAL:
-                        return records + self._close(stream)
-                    if step is Step.PASSED and not hit:
-                        records.append(plain(line))
-                        return records
-                    records += self._close(stream)
-        if hit:
+        open_ = self._open.get(stream)
+        if open_ is None and self._adoptable and line.rank is not None:
+            open_ = self._adopt(line)
+        if open_ is None:
+            return records + self._begin(line, opens=opens) if records else None
+        if abs(number - open_.number) > self._hold_lines:
+            return records + self._close(stream) + self._begin(line, opens=opens)
+        step = open_.builder.add(line)
+        if step is Step.TAKEN:
+            open_.number = number
+            return records
+        if step is Step.FINAL:
+            return records + self._close(stream)
+        if step is Step.PASSED and not (opens and self._search(line.text)):
+            records.append(plain(line))
+            return records
+        return records + self._close(stream) + self._begin(line, opens=opens)
+
+    def _begin(self, line: Line, *, opens: bool) -> list[Record]:
+        """The line by itself, or the first of a record."""
+        if opens and (hits := self._search(line.text, overlapping=True)):
             torn = self._torn(line) if "[rank" in line.body else None
-            return records + (self._open_record(line) if torn is None else torn)
+            return self._open_record(line, hits) if torn is None else torn
         if self._after_launcher:
-            self._after_launcher.discard(stream)
-        records.append(plain(line))
-        return records
+            self._after_launcher.discard(line.stream)
+        return [plain(line)]
 
     def _torn(self, line: Line) -> list[Record] | None:
         """A rank's line that was written behind another writer's text, without a line break before it."""
@@ -198,15 +207,8 @@ class RecordAssembler:
         self._open[line.stream] = self._open.pop(name)
         return self._open[line.stream]
 
-    def _hold(self) -> int:
-        """How many raw lines may pass: writers that die together take turns."""
-        return RECORD_HOLD_LINES * max(len(self._writers), 1)
-
-    def _open_record(self, line: Line) -> list[Record]:
-        kinds = {self._kinds[hit[0]] for hit in self._automaton.find_matches_as_indexes(line.text, overlapping=True)}
-        for kind in sorted(kinds):
-            if kind == _TABLE:
-                continue
+    def _open_record(self, line: Line, hits: list[tuple[int, int, int]]) -> list[Record]:
+        for kind in sorted({self._kinds[hit[0]] for hit in hits}):
             name = _OPENERS[kind][0] if kind < _BARE else "bare"
             if name == "json":
                 record = json_errors.read_json_error((line,))
@@ -250,11 +252,14 @@ class RecordAssembler:
         self._open[line.stream] = _Open(builder, line)
         if len(self._writers) < _MAX_TURNS:
             self._writers.add(line.stream)
+            # So many raw lines may pass: writers that die together take turns.
+            self._hold_lines = RECORD_HOLD_LINES * len(self._writers)
+            self._sweep_lines = max(RECORD_HOLD_LINES, self._hold_lines // 4)
         return records
 
     def _sweep(self, number: int) -> list[Record]:
         self._swept = number
-        hold = self._hold()
+        hold = self._hold_lines
         stale = [stream for stream, open_ in self._open.items() if abs(number - open_.number) > hold]
         return [record for stream in stale for record in self._close(stream)]
 

@@ -13,6 +13,7 @@ from diagnose.models import Frame, RaisedException
 from diagnose.patterns import Lazy
 
 MAX_FRAMES = 200
+_USUAL = 300  # characters of a line that names a frame
 
 # `File "x.py", line 3, in f` (tracebacks), without a function (syntax errors), `line 3 in f` (faulthandler)
 _FILE = Lazy(r'\s{0,64}File "([^"]{1,1024})", line (\d{1,9})(?:,? in (.{1,200}))?')
@@ -50,8 +51,15 @@ def _installed(file: str) -> bool:
 
 def read_file_line(text: str) -> Frame | None:
     """The frame that a `File "..."` line names, if it is one."""
+    return _known_frame(text) if len(text) <= _USUAL else _read_frame(text)
+
+
+def _read_frame(text: str) -> Frame | None:
     match = _FILE.match(text)
     return make_frame(match[1], match[2], match[3]) if match else None
+
+
+_known_frame = lru_cache(maxsize=4096)(_read_frame)  # ranks that die at once show the same ones
 
 
 def add_frame(frames: list[Frame], frame: Frame) -> None:

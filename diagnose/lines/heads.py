@@ -150,6 +150,7 @@ class Prefixes:
         # How often a line changed what is remembered here, and which names were asked about: see `learning`.
         self.taught = 0
         self.asked: list[str] = []
+        self.doubted = 0  # how often it depended on what stands behind a name whether that is a prefix
 
     def proven(self, name: str, rest: str, needed: int) -> bool:
         """Whether `name` before `rest` is a prefix: known, before a program's output, or seen `needed` times."""
@@ -157,6 +158,7 @@ class Prefixes:
             self.asked.append(name)
         if name in self._proven:
             return True
+        self.doubted += 1
         if not self.learning:
             return _OUTPUT.match(rest) is not None
         if len(self._counts) >= _MAX_NAMES:
@@ -177,6 +179,7 @@ class Prefixes:
         """
         if self.labelled is not None:
             return self.labelled
+        self.doubted += 1
         if not self.learning:
             return False
         self.taught += 1

@@ -23,7 +23,8 @@ PLACES: Final = 8
 JOBS: Final = 16
 RECORDS: Final = 32
 RULES: Final = 64
-ALL: Final = 127
+LISTS: Final = 128
+ALL: Final = 255
 
 
 @cache
@@ -34,7 +35,8 @@ def _of_lines() -> tuple[tuple[int, tuple[str, ...]], ...]:
         (FACTS, unit_facts.LITERALS),
         (PLACES, whereabouts.LITERALS),
         (JOBS, jobs.LITERALS),
-        (RECORDS, assembler.LITERALS),
+        (RECORDS, assembler.OPENERS),
+        (LISTS, assembler.LISTS),
     )
 
 

@@ -7,6 +7,7 @@ from diagnose.lines.heads import Head, Prefixes
 from diagnose.lines.learning import Lessons
 from diagnose.lines.prefixes import read_prefixes
 from diagnose.lines.quoted import Quotes
+from diagnose.lines.seats import NoSeats, Seat, Seats
 from diagnose.lines.stamps import Calendar, Clock
 from diagnose.lines.tables import Export
 from diagnose.lines.units import is_pci, normalise_pci
@@ -22,6 +23,7 @@ _MAX_DEPTH = 4
 _MAX_STREAMS = 100_000
 _LEARN_BYTES = 64 * 1024
 LESSONS = Lessons
+SEATS = Seats
 # Lines of a native stack, printed together with the tagged line before them.
 _NATIVE = ("frame #", "Exception raised from ")
 # The heading of a GPU's part of `nvidia-smi -q`.
@@ -57,6 +59,7 @@ class LineReader:
         self._booted: float | None = None
         self._last = KeptLine(0, b"")
         self._device: str | None = None
+        self._seats: NoSeats = SEATS()
         # Kernel logs and records of schedulers do not quote samples or settings.
         self._quotable = source.kind in {"job", "launcher"}
 
@@ -66,6 +69,7 @@ class LineReader:
         self._unwrapper.ends_lines = b'\\n","' in block[:_LEARN_BYTES]
         scratch = LineReader(self._source, Limits(), Calendar(self._clock.calendar.year))
         scratch._known = self._known
+        scratch._seats = NoSeats()  # what a prefix asks is to be seen of every line
         known = self._known
         known.clock = scratch._clock
         lessons = LESSONS(known)
@@ -81,6 +85,10 @@ class LineReader:
         self._last = kept
         self._known.learning = kept.guarded
         text = decode(kept.raw)
+        if self._device is None and not self._export.may_be:
+            seat = self._seats.of(text)
+            if seat is not None:
+                return [self._seated(text, seat, kept)]
         if "%|" in text and (bar := _BAR.match(text)) is not None and _INTO_BAR.match(text, bar.end()) is not None:
             rest = text[bar.end() :]
             return [*self._lines(bar[0], Head(), kept, 0), *self._lines(rest, Head(), kept, 0)]
@@ -102,13 +110,17 @@ class LineReader:
             inner = self._unwrapped(text, c, head, kept, depth)
             if inner is not None:
                 return [line for item, known in inner for line in self._lines(item, known, kept, depth + 1)]
+        doubted = self._known.doubted
         start = read_prefixes(text, head, self._known)
         if start and text[start : start + 1] == "{" and text[-1] == "}":
             inner = self._unwrapped(text[start:], "{", head, kept, depth)
             if inner is not None:
                 tag = text[:start]
                 return [self._line(tag + item, known, start, kept) for item, known in inner]
-        return [self._line(text, head, start, kept)]
+        line = self._line(text, head, start, kept)
+        if text.startswith("  ", start) and not depth and self._device is None and self._known.doubted == doubted:
+            self._seats.note(text, start, head, line.stream)
+        return [line]
 
     def _unwrapped(self, text: str, c: str, head: Head, kept: KeptLine, depth: int) -> list[Part] | None:
         if depth >= _MAX_DEPTH:
@@ -146,22 +158,43 @@ class LineReader:
             kept.guarded,
         )
 
+    def _seated(self, text: str, seat: Seat, kept: KeptLine) -> Line:
+        """A further line of a seat: an indented one, of a writer whose name was read before."""
+        head, source = seat.head, self._source
+        body = text[seat.start :] if seat.start else text
+        if head.tagged:
+            self._show(head)
+        if self._known.labelled is None:
+            self._known.unlabelled()
+        return Line(
+            source,
+            kept.number,
+            text,
+            body,
+            seat.stream,
+            None,
+            None,
+            source.rank if head.rank is None else head.rank,
+            source.local_rank if head.local_rank is None else head.local_rank,
+            source.host if head.host is None else head.host,
+            head.pid,
+            head.gpu,
+            head.level,
+            self._quotable and self._quotes.read(body, seat.stream, bare=True),
+            kept.progress,
+            kept.guarded,
+        )
+
     def _stream(self, head: Head, body: str) -> str:
         """The name of the flow of lines that this line's writer makes.
 
         torch's hook tags the lines of Python's tracebacks, c10d the first line of a native stack. The other lines of
         the same process belong to the rank that it showed last.
         """
-        seat = (head.place, head.writer_local, head.task)
         if head.tagged:
-            assert head.writer_rank is not None
-            shown = self._shown.get(seat)
-            if shown is None or shown != (head.writer_rank,):
-                if len(self._shown) >= _MAX_STREAMS:
-                    self._shown.clear()
-                self._shown[seat] = (head.writer_rank,) if shown is None else (head.writer_rank, *shown[:1])
+            self._show(head)
         elif self._shown and (head.writer_local is not None or head.process or body.startswith(_NATIVE)):
-            shown = self._shown.get(seat)
+            shown = self._shown.get((head.place, head.writer_local, head.task))
             if shown is not None:
                 head.writer_rank = shown[0]
                 # A seat that showed two ranks is two processes: only the stream can be told, by what stands next.
@@ -174,6 +207,16 @@ class LineReader:
                 self._streams.clear()
             stream = self._streams[key] = self._name(head)
         return stream
+
+    def _show(self, head: Head) -> None:
+        """Notes the rank that a process shows."""
+        assert head.writer_rank is not None
+        seat = (head.place, head.writer_local, head.task)
+        shown = self._shown.get(seat)
+        if shown is None or shown != (head.writer_rank,):
+            if len(self._shown) >= _MAX_STREAMS:
+                self._shown.clear()
+            self._shown[seat] = (head.writer_rank,) if shown is None else (head.writer_rank, *shown[:1])
 
     def _name(self, head: Head) -> str:
         source = self._source

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TypeVar
 
-from diagnose.dataclass import dataclass, field
+from diagnose.dataclass import dataclass, field, replace
 from diagnose.lines.kernel import is_kernel_line, uptime_of
 from diagnose.models import Line, ProgressEvent
 
@@ -20,6 +20,7 @@ _RANKS = 65_536
 _STREAMS = 65_536
 _EXITS = 64
 _WORDS = 200  # characters
+_LONG = 1000  # characters of a line of which no more is held than that
 _TAILS = 256  # streams
 _TAIL = 16  # lines
 _RECENT = 8  # marks of progress per source
@@ -87,7 +88,7 @@ class AttemptProgress:
     # The step that each writer stated last.
     shown: dict[tuple[str, int | None], int] = field(default_factory=dict)
     kernel_ends: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    tails: dict[str, deque[LastLine]] = field(default_factory=dict)
+    tails: dict[str, tuple[LastLine, ...]] = field(default_factory=dict)
     wrote: set[int] = field(default_factory=set)
     apart: bool = True
 
@@ -122,11 +123,40 @@ class AttemptProgress:
 
 @dataclass(slots=True)
 class RankSeen:
-    """Until where a rank was heard of and its last words; `own` where a source of its own was read."""
+    """The last line of a rank; `own` where a source of its own was read."""
 
-    mark: Mark
+    line: Line
     own: bool
-    words: str = ""
+
+    @property
+    def mark(self) -> Mark:
+        """Until where the rank was heard of."""
+        line = self.line
+        return Mark(line.source.name, line.stream, line.number, line.time)
+
+    @property
+    def words(self) -> str:
+        """Its last words."""
+        return self.line.text[:_WORDS]
+
+
+class _Part:
+    """What one source says of one attempt, besides its progress: who wrote, and the last lines of each stream."""
+
+    __slots__ = ("tails", "wrote")
+
+    def __init__(self) -> None:
+        self.wrote: set[int] = set()
+        self.tails: dict[str, deque[Line]] = {}
+
+    def tail(self, line: Line) -> None:
+        """Notes the latest line of a stream."""
+        tail = self.tails.get(line.stream)
+        if tail is None:
+            if len(self.tails) >= _TAILS:
+                return
+            tail = self.tails[line.stream] = deque(maxlen=_TAIL)
+        tail.append(line)
 
 
 class Timeline:
@@ -134,8 +164,9 @@ class Timeline:
 
     def __init__(self) -> None:
         self._by_source: dict[tuple[str, int], AttemptProgress] = {}
-        self._wrote: dict[tuple[str, int], set[int]] = {}
-        self._tails: dict[tuple[str, int], dict[str, deque[LastLine]]] = {}
+        self._parts: dict[tuple[str, int], _Part] = {}
+        self._last: tuple[str, int] | None = None  # whose part `_part` is: lines come source by source
+        self._part = _Part()
         self.ranks: dict[int, RankSeen] = {}
         self._kernel_ends: dict[str, tuple[float | None, float | None]] = {}
         self.boots: list[Line] = []
@@ -151,32 +182,27 @@ class Timeline:
                     self.boots.append(line)
             return
         source = line.source.name
-        mark = Mark(source, line.stream, line.number, line.time)
-        if line.time is not None:
+        if self._last != (source, attempt):
+            self._last = (source, attempt)
+            self._part = self._parts.setdefault(self._last, _Part())
+        time = line.time
+        if time is not None:
             progress = self._progress(source, attempt)
-            if not _jumps(progress, line.time) or not is_kernel_line(line.text[:_WORDS]):
-                progress.started = _least(progress.started, line.time)
-                progress.ended = _most(progress.ended, line.time)
-        self._tail(line, attempt)
+            if not _jumps(progress, time) or not is_kernel_line(line.text[:_WORDS]):
+                progress.started = _least(progress.started, time)
+                progress.ended = _most(progress.ended, time)
+        part = self._part
+        kept = line if len(line.text) <= _LONG else _cut(line)
+        part.tail(kept)
         rank = line.rank
         if rank is not None:
-            self._wrote.setdefault((source, attempt), set()).add(rank)
+            part.wrote.add(rank)
             seen = self.ranks.get(rank)
             if seen is not None:
-                seen.mark = mark
+                seen.line = kept
                 seen.own = seen.own or line.source.rank == rank
-                seen.words = line.text[:_WORDS]
             elif len(self.ranks) < _RANKS:
-                self.ranks[rank] = RankSeen(mark, line.source.rank == rank, line.text[:_WORDS])
-
-    def _tail(self, line: Line, attempt: int) -> None:
-        tails = self._tails.setdefault((line.source.name, attempt), {})
-        tail = tails.get(line.stream)
-        if tail is None:
-            if len(tails) >= _TAILS:
-                return
-            tail = tails[line.stream] = deque(maxlen=_TAIL)
-        tail.append(LastLine(line.number, line.level, len(line.body) < len(line.text), line.body[:_WORDS]))
+                self.ranks[rank] = RankSeen(kept, line.source.rank == rank)
 
     def ended(self, source: str) -> float | None:
         """The latest time that a source's lines bear, in seconds since the epoch."""
@@ -255,17 +281,17 @@ class Timeline:
             merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
         for progress in merged.values():
             progress.kernel_ends = self._kernel_ends
-        if not merged and self._tails and all(alignment.get(key, key[1]) == 0 for key in self._tails):
+        if not merged and self._parts and all(alignment.get(key, key[1]) == 0 for key in self._parts):
             merged[0] = AttemptProgress()
-        for key, tails in self._tails.items():
-            if (of := merged.get(alignment.get(key, key[1]))) is not None:
-                of.tails.update(tails)
-        sources = {name for name, _ in self._by_source.keys() | self._wrote.keys()}
+        wrote = {key: part for key, part in self._parts.items() if part.wrote}
+        sources = {name for name, _ in self._by_source.keys() | wrote.keys()}
         alone = len(sources) == 1 and not any(seen.own for seen in self.ranks.values())
-        for key, ranks in self._wrote.items():
+        for key, part in self._parts.items():
             if (of := merged.get(alignment.get(key, key[1]))) is not None:
-                of.wrote |= ranks
-                of.apart = of.apart and len(ranks) == 1 and not alone
+                of.tails.update({stream: tuple(map(_last_line, tail)) for stream, tail in part.tails.items()})
+                if part.wrote:
+                    of.wrote |= part.wrote
+                    of.apart = of.apart and len(part.wrote) == 1 and not alone
         return merged
 
     def _progress(self, source: str, attempt: int) -> AttemptProgress:
@@ -274,6 +300,16 @@ class Timeline:
         if progress is None:
             progress = self._by_source[key] = AttemptProgress()
         return progress
+
+
+def _cut(line: Line) -> Line:
+    """The head of a long line, which is all that is asked of it."""
+    headed = len(line.body) < len(line.text)
+    return replace(line, text=line.text[:_LONG], body=line.body[: _LONG - headed])
+
+
+def _last_line(line: Line) -> LastLine:
+    return LastLine(line.number, line.level, len(line.body) < len(line.text), line.body[:_WORDS])
 
 
 def _jumps(progress: AttemptProgress, time: float) -> bool:
