@@ -16,6 +16,7 @@ from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.lines import Calendar, LineReader, RecordAssembler, guard_keywords
 from diagnose.lines.attempts import AttemptTracker, align
+from diagnose.lines.columns import lines_of
 from diagnose.lines.interests import (
     ATTEMPTS,
     FACTS,
@@ -197,13 +198,16 @@ class _Run:
         for item in sources.inputs:
             self.inventory.learn_source(item.source)
             self.jobs.learn_source(item.source)
-        self._learn_year(sources.inputs)
+        timed = [item for item in sources.inputs if item.source.kind in ("kernel", "scheduler")]
+        self._learn_year(timed if len(timed) < len(sources.inputs) else ())
         # Scheduler records come last: what the job's own logs say tells which of several jobs is meant. So do kernel
         # logs that nobody can date yet: the job's own may state the year.
         unread: list[str] = []
         late = {"scheduler"} if self.calendar.year is not None else {"scheduler", "kernel"}
         inputs = sorted(sources.inputs, key=lambda item: item.source.kind in late)
-        with Spread(inputs, self._compressor, self._processes()) as spread:
+        if self.calendar.year is None and len(inputs) > 1:
+            self._learn_year([item for item in inputs if item.source.kind not in late])
+        with Spread(inputs, self, self._processes()) as spread:
             for index, item in enumerate(inputs):
                 if self._clock.reading_over:
                     unread.append(item.source.name)
@@ -217,9 +221,9 @@ class _Run:
         return self._finished()
 
     def _learn_year(self, inputs: Sequence[Input]) -> None:
-        """Take the year from a kernel log or a scheduler's record, which state it, before stamps that leave it out."""
-        timed = [item for item in inputs if item.source.kind in ("kernel", "scheduler")]
-        for item in timed[:_YEAR_SOURCES] if len(timed) < len(inputs) else ():
+        """Take the year from the beginnings of the first inputs, before stamps that leave it out are read."""
+        again = [item for item in inputs if item.size is not None]  # a pipe's bytes come once
+        for item in again[:_YEAR_SOURCES]:
             try:
                 self.calendar.learn(next(iter(item.blocks()), b"")[:_YEAR_BYTES])
             except SourceError:
@@ -233,7 +237,12 @@ class _Run:
         hurried = hurried or self._advice is not None  # which is of this process
         return 1 if hurried or not self.settings.compress else self.settings.processes
 
-    def _compressor(self, source: LogSource, start: int = 0) -> Ranges:
+    def reading(self, source: LogSource) -> _Reading | None:
+        """What reads the lines of a source in another process; kernel logs may need the year that others state."""
+        return _Reading(self, source) if source.kind == "job" else None
+
+    def compressor(self, source: LogSource, start: int = 0) -> Ranges:
+        """The compressor of a source, or of one range of it that begins at byte `start`."""
         watch = None if self._advice is None else self._advice.watch(source)
         limits, listeners = self.settings.limits, self._listeners
         routine = self._routines.setdefault(source.kind, Routine())
@@ -264,9 +273,14 @@ class _Run:
                 reader.learn(frame[1])
             elif frame[0] == "end":
                 counts = add_counts(counts, CompressionCounts(*frame[1]))
-            elif frame[0] == "lines":
+            elif frame[0] == "year":
+                self.calendar.year = self.calendar.year or frame[1]
+            elif frame[0] in {"kept", "lines"}:
                 self._count(frame[1])
-                reader.feed(kept_lines(frame[2], counts.lines))
+                if frame[0] == "kept":
+                    reader.feed(kept_lines(frame[2], counts.lines))
+                else:
+                    reader.take(*lines_of(frame[2], item.source))
                 broken = self._clock.reading_over
                 if broken:
                     self._not_read.append(f"{item.source.name}: {self._clock} was reached; what follows was not read")
@@ -282,7 +296,7 @@ class _Run:
         """Feeds one source through compression, lines and the matcher."""
         source, limits = item.source, self.settings.limits
         restored = restore(source, self._blocks(item), limits)
-        compressor = self._compressor(source) if self.settings.compress else PassThrough(source, limits, self._guard)
+        compressor = self.compressor(source) if self.settings.compress else PassThrough(source, limits, self._guard)
         reader = _SourceReader(self, item)
         truncated = False
         gap = 0
@@ -516,8 +530,40 @@ def _not_as_shipped(rules: RuleSet) -> list[str]:
     return [*shown, f"shipped rules: {more} more overrides"] if more else shown
 
 
+class _Reading:
+    """Makes lines of the kept lines of one source, and finds whom each concerns.
+
+    A job's log reads stamps without a year by the year that was known when the first of them was opened, or that it
+    states itself: so it does not matter which logs were read before it. Others take it from all that was read.
+    """
+
+    def __init__(self, run: _Run, source: LogSource) -> None:
+        self._calendar = Calendar(run.calendar.year) if source.kind == "job" else run.calendar
+        self._lines = LineReader(source, run.settings.limits, self._calendar)
+        self._interests = run.interests
+        self.learn = self._lines.learn
+
+    @property
+    def year(self) -> int | None:
+        """The year that the source has stated, or another before it."""
+        return self._calendar.year
+
+    def read(self, kept_lines: Sequence[KeptLine]) -> tuple[list[Line], list[int]]:
+        """The lines of kept lines, and for each the readers that it concerns."""
+        read = self._lines.read
+        return self._asked([line for kept in kept_lines for line in read(kept)])
+
+    def finish(self) -> tuple[list[Line], list[int]]:
+        """The lines whose rest never came."""
+        return self._asked(self._lines.finish())
+
+    def _asked(self, lines: list[Line]) -> tuple[list[Line], list[int]]:
+        of = self._interests.of
+        return lines, [of(line.text) for line in lines]
+
+
 class _SourceReader:
-    """Takes the kept lines of one source through lines, progress, attempts and records to the matcher."""
+    """Takes the lines of one source through progress, attempts and records to the matcher."""
 
     def __init__(self, run: _Run, item: Input) -> None:
         self._run = run
@@ -526,44 +572,48 @@ class _SourceReader:
         self._kernel = item.source.kind == "kernel"
         if self._kernel and item.source.host:
             self.kernel_hosts.add(item.source.host)
-        self._lines = LineReader(item.source, run.settings.limits, run.calendar)
+        self._reading = _Reading(run, item.source)
         self._records = RecordAssembler(item.source, run.settings.limits)
         self._matcher = run.matcher.source(item.source)
         self._attempt = 0
         self._starts: list[tuple[int, int]] = [(0, 0)]
         self._listing: list[Line | Record] | None = [] if item.source.kind == "scheduler" else None
         self._leapt = False
-        self.learn = self._lines.learn
+        self.learn = self._reading.learn
 
     def feed(self, kept_lines: Sequence[KeptLine]) -> None:
         """Reads kept lines in order."""
-        for kept in kept_lines:
-            if self._leapt:
-                kept = replace(kept, number=kept.number + _LEAP_LINES)  # noqa: PLW2901
-            for line in self._lines.read(kept):
-                self._line(line)
+        if self._leapt:
+            kept_lines = [replace(kept, number=kept.number + _LEAP_LINES) for kept in kept_lines]
+        self.take(*self._reading.read(kept_lines))
+
+    def take(self, lines: Sequence[Line], asked: Sequence[int]) -> None:
+        """Takes lines in order, each with the readers that it concerns."""
+        for line, readers in zip(lines, asked, strict=True):
+            self._line(line, readers)
 
     def leap(self) -> None:
         """Says that between the lines read so far and the next ones something was left out."""
         self._leapt = True
 
-    def _line(self, line: Line) -> None:
+    def _line(self, line: Line, asked: int) -> None:
         run = self._run
         for hear in run.hearers:
             hear(line)
-        asked = run.interests.of(line.text)
         event = None
         if asked & PROGRESS or line.progress is not None:
             event = run.progress.read(line, self._attempt)
-        step = event.step if event and event.kind == "step" else None
-        ended = event is not None and (event.kind == "completed" or (event.kind == "exit" and event.step == 0))
-        self._attempt = self.tracker.observe(line, step, ended=ended, asked=asked & ATTEMPTS != 0)
-        if self._attempt != self._starts[-1][1]:
-            self._starts.append((line.number, self._attempt))
-        if event is not None:
-            run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
+        if event is not None or asked & ATTEMPTS or self.tracker.watches(line):
+            step = event.step if event and event.kind == "step" else None
+            ended = event is not None and (event.kind == "completed" or (event.kind == "exit" and event.step == 0))
+            self._attempt = self.tracker.observe(line, step, ended=ended, asked=asked & ATTEMPTS != 0)
+            if self._attempt != self._starts[-1][1]:
+                self._starts.append((line.number, self._attempt))
+            if event is not None:
+                run.timeline.add(event if event.attempt == self._attempt else replace(event, attempt=self._attempt))
         run.timeline.observe(line, self._attempt)
-        run.inventory.observe(line, self._attempt, facts=asked & FACTS != 0, places=asked & PLACES != 0)
+        if asked & (FACTS | PLACES) or line.rank is not None or line.host is not None:
+            run.inventory.observe(line, self._attempt, facts=asked & FACTS != 0, places=asked & PLACES != 0)
         if asked & JOBS:
             run.jobs.observe(line)
         if self._kernel and line.host:
@@ -579,8 +629,8 @@ class _SourceReader:
 
     def finish(self) -> None:
         """Closes what is still open."""
-        for line in self._lines.finish():
-            self._line(line)
+        self.take(*self._reading.finish())
+        self._run.calendar.year = self._run.calendar.year or self._reading.year
         for record in self._records.finish():
             self._take(record)
         self._close_listing()

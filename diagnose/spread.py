@@ -1,8 +1,9 @@
-"""Compression by several processes: the same lines as in one, in the same order, sooner.
+"""Compression and reading by several processes: the same lines as in one, in the same order, sooner.
 
-In: the inputs of a run. Out: for each input that lies on disk as it is, what compression lets through. Work is handed
-out in pieces, whole files or ranges of large ones, in turn to each process; what they find comes back in the order of
-the pieces, and no process runs far ahead. What one that fails has left undone is done here.
+In: the inputs of a run. Out: for each input that lies on disk as it is, what compression lets through; of one that is a
+single piece of work, as lines that are read. Work is handed out in pieces, whole files or ranges of large ones, in turn
+to each process; what they find comes back in the order of the pieces, and no process runs far ahead. What one that
+fails has left undone is done here.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any, BinaryIO, Final, Protocol, Self, cast
 from diagnose.compress import RANGE_BYTES, Ranges, range_blocks
 from diagnose.dataclass import dataclass, fields
 from diagnose.errors import SourceError
+from diagnose.lines import columns
 from diagnose.lines.order import newest_first
-from diagnose.models import CompressionCounts, Input, KeptLine, LogSource
+from diagnose.models import CompressionCounts, Input, KeptLine, Line, LogSource
 
 SPREAD_FROM: Final = 8 * 1024 * 1024
 """Below so many bytes a process costs more than it saves."""
@@ -30,11 +32,36 @@ Frame = tuple[Any, ...]
 Columns = tuple[list[int], list[bytes], list[bool], list[bool], list[str | None]]
 
 
-class Make(Protocol):
-    """What makes the compressor of a source, or of one range that begins at byte `start`."""
+class Reading(Protocol):
+    """What makes lines of the kept lines of one source, and knows which readers each concerns."""
 
-    def __call__(self, source: LogSource, start: int = 0) -> Ranges:
-        """The compressor."""
+    def learn(self, head: bytes) -> None:
+        """Look over the first bytes of the source."""
+        ...
+
+    def read(self, kept_lines: Sequence[KeptLine]) -> tuple[list[Line], list[int]]:
+        """The lines of kept lines, and for each the readers that it concerns."""
+        ...
+
+    def finish(self) -> tuple[list[Line], list[int]]:
+        """The lines whose rest never came."""
+        ...
+
+    @property
+    def year(self) -> int | None:
+        """The year that the source has stated, if any has yet."""
+        ...
+
+
+class Stages(Protocol):
+    """What the bytes of a source go through."""
+
+    def compressor(self, source: LogSource, start: int = 0) -> Ranges:
+        """The compressor of a source, or of one range that begins at byte `start`."""
+        ...
+
+    def reading(self, source: LogSource) -> Reading | None:
+        """What reads the lines of a source, None where that must be done by who asks for them."""
         ...
 
 
@@ -61,19 +88,19 @@ def pieces_of(inputs: Sequence[Input]) -> list[Piece]:
 class Spread:
     """Processes at work on the pieces of some inputs, until the context ends."""
 
-    def __init__(self, inputs: Sequence[Input], make: Make, processes: int) -> None:
+    def __init__(self, inputs: Sequence[Input], stages: Stages, processes: int) -> None:
         self._pieces = pieces_of(inputs)
         self._made: list[int] = []
         self._pipes: list[BinaryIO | None] = []
-        self._make = make
+        self._stages = stages
         self._places: dict[int, list[int]] = {}
         for place, piece in enumerate(self._pieces):
             self._places.setdefault(piece.number, []).append(place)
         worth = sum(item.size or 0 for item in inputs if item.window is not None) >= SPREAD_FROM
         for turn in range(min(processes, len(self._pieces)) if worth and processes > 1 else 0):
-            self._start(self._pieces[turn::processes], make)
+            self._start(self._pieces[turn::processes])
 
-    def _start(self, pieces: Sequence[Piece], make: Make) -> None:
+    def _start(self, pieces: Sequence[Piece]) -> None:
         import signal
 
         receiver, sender = os.pipe()
@@ -82,7 +109,8 @@ class Spread:
         try:
             process = os.fork()
             if not process:
-                _work(pieces, make, [receiver, *(pipe.fileno() for pipe in self._pipes if pipe is not None)], sender)
+                receivers = [receiver, *(pipe.fileno() for pipe in self._pipes if pipe is not None)]
+                _work(pieces, self._stages, receivers, sender)
             os.close(sender)
             self._made.append(process)
             self._pipes.append(os.fdopen(receiver, "rb", 1 << 16))
@@ -103,7 +131,7 @@ class Spread:
                 if frame[0] in _LAST:
                     break
             else:  # its process is gone
-                yield from islice(_frames(self._pieces[place], self._make), received, None)
+                yield from islice(_frames(self._pieces[place], self._stages), received, None)
 
     def _next(self, turn: int) -> Frame | None:
         pipe = self._pipes[turn]
@@ -133,7 +161,7 @@ class Spread:
         self._pipes.clear()
 
 
-def _work(pieces: Sequence[Piece], make: Make, receivers: Sequence[int], sender: int) -> None:
+def _work(pieces: Sequence[Piece], stages: Stages, receivers: Sequence[int], sender: int) -> None:
     """The life of one process; never returns. `receivers` are its parent's ends of the pipes so far."""
     try:
         import queue
@@ -155,7 +183,7 @@ def _work(pieces: Sequence[Piece], make: Make, receivers: Sequence[int], sender:
         sending = threading.Thread(target=send, daemon=True)
         sending.start()
         for piece in pieces:
-            for frame in _frames(piece, make):
+            for frame in _frames(piece, stages):
                 waiting.put(marshal.dumps(frame))
         waiting.put(b"")
         sending.join()
@@ -164,15 +192,17 @@ def _work(pieces: Sequence[Piece], make: Make, receivers: Sequence[int], sender:
         os._exit(0)
 
 
-def _frames(piece: Piece, make: Make) -> Iterator[Frame]:
+def _frames(piece: Piece, stages: Stages) -> Iterator[Frame]:
     """What comes of a piece, as plain values.
 
-    `("head", bytes)` once for each input, before its lines; `("lines", bytes read, columns)`; `("error", text)`
-    where the bytes end early; at last `("end", counts)`, or `("whole",)` where the input must be read in one go.
+    `("head", bytes)` once for each input, before its lines, and `("kept", bytes read, columns)`; where the lines are
+    read here instead, `("lines", bytes read, columns)` and `("year", year)`; `("error", text)` where the bytes end
+    early; at last `("end", counts)`, or `("whole",)` where the input must be read in one go.
     """
     item, first = piece.item, piece.index == 0
     assert item.window is not None
     compressor: Ranges | None = None
+    reading = stages.reading(item.source) if piece.count == 1 else None
     heads: list[bytes] = []
     placed = range_blocks(item.window, piece.index, last=piece.index == piece.count - 1)
     try:
@@ -181,19 +211,33 @@ def _frames(piece: Piece, make: Make) -> Iterator[Frame]:
         if first and newest_first(begin):
             yield ("whole",)
             return
-        compressor = make(item.source, start)
+        compressor = stages.compressor(item.source, start)
         for block in with_head(blocks, heads.append) if first else blocks:
             if heads:
-                yield "head", heads.pop()
-            yield "lines", len(block), _columns(compressor.feed(block))
+                head = heads.pop()
+                if reading is None:
+                    yield "head", head
+                else:
+                    reading.learn(head)
+            yield _frame(len(block), compressor.feed(block), reading)
     except SourceError as error:
         yield "error", str(error)
     if compressor is None:
         yield "end", (0,) * len(fields(CompressionCounts))
         return
-    yield "lines", 0, _columns(compressor.finish())
+    yield _frame(0, compressor.finish(), reading)
+    if reading is not None:
+        yield "lines", 0, columns.columns_of(*reading.finish())
+        yield "year", reading.year
     counts = compressor.counts
     yield "end", tuple([getattr(counts, each.name) for each in fields(CompressionCounts)])
+
+
+def _frame(size: int, kept: list[KeptLine], reading: Reading | None) -> Frame:
+    """The frame of what was kept of `size` bytes."""
+    if reading is None:
+        return "kept", size, _columns(kept)
+    return "lines", size, columns.columns_of(*reading.read(kept))
 
 
 def with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Iterator[bytes]:

@@ -176,3 +176,17 @@ def test_a_clock_that_is_off_is_told_by_a_log_whose_stamps_are_as_wrong(tmp_path
     report = run(str(tmp_path), ["train.log", "a-syslog.txt"], rule_set)
     assert report.error_type == "ClockSkewError"
     assert [culprit.id for culprit in report.culprits] == ["gx-07"]
+
+
+def test_a_kernel_log_from_a_pipe_is_read_whole(tmp_path, rule_set):
+    """It is not looked into for the year before: its bytes come once."""
+    (tmp_path / "rank_0.log").write_text("step 1 loss 2.0\n")
+    pipe = tmp_path / "kernel"
+    os.mkfifo(pipe)
+    line = "Mar  1 10:00:00 gx-07 kernel: NVRM: Xid (PCI:0000:52:00): 79, pid=77, GPU has fallen off the bus.\n"
+    writer = subprocess.Popen(["sh", "-c", 'printf %s "$1" > "$2"', "sh", line, str(pipe)])
+    report = pipeline.diagnose(
+        pipeline.Request([str(tmp_path / "rank_0.log")], kernel_logs=[str(pipe)]), pipeline.Services(rule_set)
+    )
+    assert writer.wait() == 0
+    assert report.error_type == "GPUFallenOffBus"

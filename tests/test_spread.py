@@ -74,6 +74,18 @@ def test_files_of_all_kinds_in_one_folder(tmp_path: Path, rule_set: RuleSet) -> 
     assert len(many.coverage.sources) >= 6
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_the_year_of_stamps_that_leave_it_out(tmp_path: Path, rule_set: RuleSet, order: str) -> None:
+    """It comes from another log of the job, whichever is read first and in whichever process."""
+    dated = "2027-03-01 10:00:00,100 INFO set-up done\n" + steps(5).replace("2026", "2027")
+    yearless = "".join(f"[E0301 10:00:0{second}.000000 77 x.cc:3] frobnication {second}\n" for second in range(9))
+    for name, text in zip(order, (dated, yearless + FAILURE), strict=True):
+        (tmp_path / f"rank_{name}.log").write_text(text)
+    one, many = both([str(tmp_path)], rule_set)
+    assert one == many
+    assert [attempt.started for attempt in many.attempts] == ["2027-03-01T10:00:00Z"]
+
+
 def test_what_a_dead_process_left_undone_is_done(tmp_path: Path, rule_set: RuleSet, monkeypatch) -> None:
     for rank in range(6):
         (tmp_path / f"rank_{rank}.log").write_text(steps(400) + (FAILURE if rank == 4 else ""))
@@ -81,8 +93,8 @@ def test_what_a_dead_process_left_undone_is_done(tmp_path: Path, rule_set: RuleS
     started = spread.Spread._start
     dead = []
 
-    def start(self, pieces, make) -> None:
-        started(self, pieces, make)
+    def start(self, pieces) -> None:
+        started(self, pieces)
         os.kill(self._made[-1], signal.SIGKILL)
         dead.append(self._made[-1])
 
@@ -97,8 +109,8 @@ def test_a_process_that_fails_in_the_middle(tmp_path: Path, rule_set: RuleSet, m
     expected, _ = both([str(tmp_path)], rule_set)
     whole, parent = spread._frames, os.getpid()
 
-    def frames(piece, make):
-        for count, frame in enumerate(whole(piece, make)):
+    def frames(piece, stages):
+        for count, frame in enumerate(whole(piece, stages)):
             if os.getpid() != parent and count == 2 and piece.index % 2:
                 raise MemoryError
             yield frame
@@ -123,7 +135,7 @@ def test_a_process_that_nobody_listens_to_ends_quietly(tmp_path: Path, rule_set:
     process = os.fork()
     if not process:
         os.dup2(told, 2)
-        spread._work(pieces, lambda source, start=0: plain(rule_set, source, start), [receiver], sender)
+        spread._work(pieces, Plain(Filters(rule_set.filters)), [receiver], sender)
     os.close(receiver)
     os.close(sender)
     os.close(told)
@@ -145,7 +157,7 @@ def test_no_process_outlives_its_parent(
     if not parent:
         try:
             inputs = collect([str(tmp_path / "job.log")], limits=Limits(block_bytes=4096)).inputs
-            with spread.Spread(inputs, lambda source, start=0: keeping(source, start), 2):
+            with spread.Spread(inputs, Plain(Filters(())), 2):
                 os.write(living, b"x")
                 signal.pause()
         finally:
@@ -158,23 +170,28 @@ def test_no_process_outlives_its_parent(
     assert os.read(alive, 1) == b""  # nobody holds the other end any more
 
 
-def keeping(source: LogSource, start: int) -> Ranges:
-    return Ranges(source, Filters(()), Guard(()), Limits(), start)
+class Plain:
+    """Stages without a guard; lines are not read."""
 
+    def __init__(self, filters: Filters) -> None:
+        self._filters = filters
 
-def plain(rule_set: RuleSet, source: LogSource, start: int) -> Ranges:
-    return Ranges(source, Filters(rule_set.filters), Guard(()), Limits(), start)
+    def compressor(self, source: LogSource, start: int = 0) -> Ranges:
+        return Ranges(source, self._filters, Guard(()), Limits(), start)
+
+    def reading(self, source: LogSource) -> None:
+        return None
 
 
 def test_an_interrupt_is_the_parents_to_hear(tmp_path: Path, rule_set: RuleSet, monkeypatch) -> None:
     (tmp_path / "job.log").write_text(steps(900) + FAILURE)
     whole, parent = spread._frames, os.getpid()
 
-    def frames(piece, make):
+    def frames(piece, stages):
         if os.getpid() != parent:
             blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, set())
             (tmp_path / f"{piece.index}.blocked").write_text(str(blocked))
-        yield from whole(piece, make)
+        yield from whole(piece, stages)
 
     monkeypatch.setattr(spread, "_frames", frames)
     diagnose(Request([str(tmp_path / "job.log")]), Services(rule_set), MANY)

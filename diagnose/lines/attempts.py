@@ -167,6 +167,10 @@ class AttemptTracker:
             self._ends[-1] = line.time
         return len(self._boundaries)
 
+    def watches(self, line: Line) -> bool:
+        """Whether a line may matter that holds none of `LITERALS` and tells no progress: it has a time, or may open."""
+        return line.time is not None or (not self._one and self._looks_at(line.body))
+
     def _looks_at(self, body: str) -> bool:
         """Whether a line without a sign of its own may be a heading, or one of a banner that is learnt or expected."""
         if not (self._failed or self._ended or self._seen < BANNER_LINES):

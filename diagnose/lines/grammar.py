@@ -39,21 +39,21 @@ class Builder(Protocol):
 class Lines:
     """Collects the lines of one record, at most `limit`: of longer ones the head, the tail and marked lines stay."""
 
-    __slots__ = ("_entries", "_limit", "_next")
+    __slots__ = ("_entries", "_limit", "next")
 
     def __init__(self, limit: int) -> None:
         self._limit = max(limit, 4)
         self._entries: list[tuple[int, Line, bool]] = []
-        self._next = 0
+        self.next = 0  # the serial number of the next line
 
     def __len__(self) -> int:
-        return self._next
+        return self.next
 
     def add(self, line: Line, *, keep: bool = False) -> int:
         """Take a line and return its serial number, to be turned into an index by `finish`."""
-        serial = self._next
+        serial = self.next
         self._entries.append((serial, line, keep))
-        self._next += 1
+        self.next = serial + 1
         if len(self._entries) > 2 * self._limit:
             self._trim()
         return serial

@@ -140,23 +140,33 @@ class RankSeen:
         return self.line.text[:_WORDS]
 
 
+class _Tail:
+    """The last lines of one stream of an attempt; `rank` is the one that wrote the latest, and `seen` what it is."""
+
+    __slots__ = ("lines", "rank", "seen")
+
+    def __init__(self) -> None:
+        self.lines: deque[Line] = deque(maxlen=_TAIL)
+        self.rank: int | None = None
+        self.seen: RankSeen | None = None
+
+
 class _Part:
     """What one source says of one attempt, besides its progress: who wrote, and the last lines of each stream."""
 
-    __slots__ = ("tails", "wrote")
+    __slots__ = ("rest", "tails", "wrote")
 
     def __init__(self) -> None:
         self.wrote: set[int] = set()
-        self.tails: dict[str, deque[Line]] = {}
+        self.tails: dict[str, _Tail] = {}
+        self.rest = _Tail()  # of all further streams: their lines are not held
 
-    def tail(self, line: Line) -> None:
-        """Notes the latest line of a stream."""
-        tail = self.tails.get(line.stream)
-        if tail is None:
-            if len(self.tails) >= _TAILS:
-                return
-            tail = self.tails[line.stream] = deque(maxlen=_TAIL)
-        tail.append(line)
+    def tail(self, stream: str) -> _Tail:
+        """The tail of a stream, made where there is none."""
+        if len(self.tails) >= _TAILS:
+            return self.rest
+        made = self.tails[stream] = _Tail()
+        return made
 
 
 class Timeline:
@@ -193,16 +203,21 @@ class Timeline:
                 progress.ended = _most(progress.ended, time)
         part = self._part
         kept = line if len(line.text) <= _LONG else _cut(line)
-        part.tail(kept)
+        tail = part.tails.get(line.stream) or part.tail(line.stream)
+        tail.lines.append(kept)
         rank = line.rank
-        if rank is not None:
+        if rank is None:
+            return
+        if tail.rank != rank or tail.seen is None:
             part.wrote.add(rank)
             seen = self.ranks.get(rank)
-            if seen is not None:
-                seen.line = kept
-                seen.own = seen.own or line.source.rank == rank
-            elif len(self.ranks) < _RANKS:
-                self.ranks[rank] = RankSeen(kept, line.source.rank == rank)
+            if seen is None:
+                if len(self.ranks) >= _RANKS:
+                    return
+                seen = self.ranks[rank] = RankSeen(kept, own=False)
+            seen.own = seen.own or line.source.rank == rank
+            tail.rank, tail.seen = rank, seen
+        tail.seen.line = kept
 
     def ended(self, source: str) -> float | None:
         """The latest time that a source's lines bear, in seconds since the epoch."""
@@ -288,7 +303,7 @@ class Timeline:
         alone = len(sources) == 1 and not any(seen.own for seen in self.ranks.values())
         for key, part in self._parts.items():
             if (of := merged.get(alignment.get(key, key[1]))) is not None:
-                of.tails.update({stream: tuple(map(_last_line, tail)) for stream, tail in part.tails.items()})
+                of.tails.update({stream: tuple(map(_last_line, tail.lines)) for stream, tail in part.tails.items()})
                 if part.wrote:
                     of.wrote |= part.wrote
                     of.apart = of.apart and len(part.wrote) == 1 and not alone

@@ -91,21 +91,25 @@ class TracebackBuilder:
             self._headless = HEADER not in line.body and "RayTaskError(" not in line.body
         self._lines.add(line, keep=True)
         self._first = line
-        self._raised(line)
+        if self._parser.raised_now:
+            self._tag = _tag(line)
 
     def add(self, line: Line) -> Step:
         """Judge the next line of the stream."""
         if self._block is not None:
             return self._block.add(line)
-        if self._parser.in_message and self._parser.current_type is not None:
-            block = LauncherBlock.after(self._parser.current_type, line, self._lines, self._parser, self._limits)
+        parser = self._parser
+        if parser.in_message and parser.current_type is not None:
+            block = LauncherBlock.after(parser.current_type, line, self._lines, parser, self._limits)
             if block is not None:
                 self._block = block
                 return Step.TAKEN
-        step = self._parser.push(line.body, len(self._lines), free=self._tag is not None and self._continues(line))
+        step = parser.push(line.body, self._lines.next, free=self._tag is not None and self._continues(line))
         if step is Step.TAKEN:
-            self._lines.add(line, keep=self._parser.raised_now)
-            self._raised(line)
+            raised = parser.raised_now
+            self._lines.add(line, keep=raised)
+            if raised:
+                self._tag = _tag(line)
         return step
 
     def close(self) -> list[Record]:
@@ -129,10 +133,6 @@ class TracebackBuilder:
             quoted=self._first.quoted or self._ignored,
         )
         return [record, *tail]
-
-    def _raised(self, line: Line) -> None:
-        if self._parser.raised_now:
-            self._tag = _tag(line)
 
     def _continues(self, line: Line) -> bool:
         return line.level is None and _tag(line) == self._tag

@@ -133,14 +133,16 @@ class TracebackParser:
     def push(self, text: str, serial: int, *, free: bool = False) -> Step:
         """Judge the next line; `free` when the writer's own tag proves that it goes on without indentation."""
         self.raised_now = False
-        text = self._undress(text)
-        if self.state is _State.FRAMES:
+        if self._lead or self._gutter or self._base:
+            text = self._undress(text)
+        state = self.state
+        if state is _State.FRAMES:
             return self._in_frames(text, serial)
-        if self.state is _State.MESSAGE:
+        if state is _State.MESSAGE:
             return self._in_message(text, free=free)
-        if self.state is _State.BETWEEN:
+        if state is _State.BETWEEN:
             return self._in_between(text)
-        if self.state is _State.BOX:
+        if state is _State.BOX:
             return self._in_box(text)
         return self._in_ipython(text, serial)
 
