@@ -93,8 +93,9 @@ def storm(draw: random.Random) -> Lines:
                         line
                         for frame in range(_STORM_FRAMES)
                         for line in (
-                            f'[rank{rank}]:   File "/workspace/model/layer_{frame}.py", line {100 + frame}, in forward',
-                            f"[rank{rank}]:     hidden = self.block_{frame}(hidden, attention_mask=mask)",
+                            f'[rank{rank}]:   File "/workspace/megatron/core/transformer/layers/block_{frame}.py", '
+                            f"line {100 + frame}, in forward_{frame}",
+                            f"[rank{rank}]:     hidden_states, residual = self.block_{frame}(hidden_states, mask, rotary)",
                         )
                     ),
                     f"[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251",

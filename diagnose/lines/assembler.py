@@ -8,6 +8,7 @@ at a line of its stream that cannot continue it, after a gap in the raw line num
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ahocorasick_rs import AhoCorasick
@@ -119,6 +120,27 @@ class RecordAssembler:
         records = self._feed(line, opens=opens, lists=lists)
         return self._evaluations.sift(records) if records else records
 
+    def feed_turn(self, lines: Sequence[Line], opens: Sequence[int]) -> Iterator[tuple[int, list[Record]]]:
+        """Take lines that one stream wrote in a row and none of which holds one of `LISTS`.
+
+        Gives the records that are complete with a line, with the line's place; `opens` is as for `feed`, by line.
+        """
+        open_: _Open | None = None
+        for place, line in enumerate(lines):
+            if open_ is not None and abs(line.number - self._swept) < self._sweep_lines:
+                # One more line of the record that took the line before it, which is the common case.
+                step = open_.builder.add(line)
+                if step is Step.TAKEN:
+                    open_.number = line.number
+                    continue
+                records = self._evaluations.sift(self._stepped(line, step, opens=opens[place] != 0))
+            else:
+                records = self.feed(line, opens=opens[place] != 0, lists=False)
+            if records:
+                yield place, records
+            plainly = self._documents.over and not self._tables.busy
+            open_ = self._open.get(line.stream) if plainly else None
+
     def finish(self) -> list[Record]:
         """Close what is open."""
         released, records = self._documents.finish()
@@ -158,12 +180,15 @@ class RecordAssembler:
         if step is Step.TAKEN:
             open_.number = number
             return records
+        return records + self._stepped(line, step, opens=opens)
+
+    def _stepped(self, line: Line, step: Step, *, opens: bool) -> list[Record]:
+        """What comes of a line that the open record of its stream was given and did not simply take."""
         if step is Step.FINAL:
-            return records + self._close(stream)
+            return self._close(line.stream)
         if step is Step.PASSED and not (opens and self._search(line.text)):
-            records.append(plain(line))
-            return records
-        return records + self._close(stream) + self._begin(line, opens=opens)
+            return [plain(line)]
+        return self._close(line.stream) + self._begin(line, opens=opens)
 
     def _begin(self, line: Line, *, opens: bool) -> list[Record]:
         """The line by itself, or the first of a record."""

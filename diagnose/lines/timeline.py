@@ -7,7 +7,7 @@ say who was silent: the last line of each rank and whether its own log was read 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from diagnose.dataclass import dataclass, field, replace
@@ -191,17 +191,13 @@ class Timeline:
                 if BOOT in line.text[:400] and len(self.boots) < _BOOTS:
                     self.boots.append(line)
             return
-        source = line.source.name
-        if self._last != (source, attempt):
-            self._last = (source, attempt)
-            self._part = self._parts.setdefault(self._last, _Part())
+        part = self._part_of(line.source.name, attempt)
         time = line.time
         if time is not None:
-            progress = self._progress(source, attempt)
+            progress = self._progress(line.source.name, attempt)
             if not _jumps(progress, time) or not is_kernel_line(line.text[:_WORDS]):
                 progress.started = _least(progress.started, time)
                 progress.ended = _most(progress.ended, time)
-        part = self._part
         kept = line if len(line.text) <= _LONG else _cut(line)
         tail = part.tails.get(line.stream) or part.tail(line.stream)
         tail.lines.append(kept)
@@ -218,6 +214,20 @@ class Timeline:
             seen.own = seen.own or line.source.rank == rank
             tail.rank, tail.seen = rank, seen
         tail.seen.line = kept
+
+    def observe_turn(self, lines: Sequence[Line], attempt: int) -> None:
+        """Notes lines without a time that one writer of a job wrote in a row: of all but the last, only the words."""
+        last = lines[-1]
+        part = self._part_of(last.source.name, attempt)
+        tail = part.tails.get(last.stream) or part.tail(last.stream)
+        tail.lines.extend([line if len(line.text) <= _LONG else _cut(line) for line in lines[-_TAIL:-1]])
+        self.observe(last, attempt)
+
+    def _part_of(self, source: str, attempt: int) -> _Part:
+        if self._last != (source, attempt):
+            self._last = (source, attempt)
+            self._part = self._parts.setdefault(self._last, _Part())
+        return self._part
 
     def ended(self, source: str) -> float | None:
         """The latest time that a source's lines bear, in seconds since the epoch."""

@@ -397,7 +397,7 @@ class TracebackParser:
         self._noise = self._blank = 0
         self.frames_seen += 1
         self._expect_code = True
-        self._bare_frames = not text[:1].isspace()
+        self._bare_frames = text[0] not in " \t" and not text[0].isspace()
         add_frame(self._frames, frame)
 
     def _bare_code(self) -> bool:

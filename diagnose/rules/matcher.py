@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from diagnose.dataclass import dataclass, field
@@ -173,6 +173,14 @@ class SourceMatcher:
                 if line.number > draft.line.number and len(draft.after) < wanted:
                     draft.after.append(text)
             self._waiting = [(draft, wanted) for draft, wanted in self._waiting if len(draft.after) < wanted]
+
+    def lines(self, lines: Sequence[Line]) -> None:
+        """Notes lines as context, as `line` does one by one."""
+        if self._waiting:
+            for line in lines:
+                self.line(line)
+        else:
+            self._recent.extend(lines)
 
     def record(self, record: Record, attempt: int) -> None:
         """Matches one record."""
