@@ -9,6 +9,7 @@ from pathlib import Path
 RANKS = 64
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _PART_LINES = 20_000
+_STORM_FOLDER = "/workspace/megatron/core/transformer/layers"
 _STORM_FRAMES = 190  # with two lines each, and head and tail: 400 lines a rank
 
 Lines = Iterator[str]
@@ -93,8 +94,7 @@ def storm(draw: random.Random) -> Lines:
                         line
                         for frame in range(_STORM_FRAMES)
                         for line in (
-                            f'[rank{rank}]:   File "/workspace/megatron/core/transformer/layers/block_{frame}.py", '
-                            f"line {100 + frame}, in forward_{frame}",
+                            f'[rank{rank}]:   File "{_STORM_FOLDER}/block_{frame}.py", line {frame}, in forward_{frame}',
                             f"[rank{rank}]:     hidden_states, residual = self.block_{frame}(hidden_states, mask, rotary)",
                         )
                     ),
