@@ -7,6 +7,7 @@ or overlap become one, so that nothing of any of them stays; a search that takes
 from __future__ import annotations
 
 import ipaddress
+import re
 import string
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import ahocorasick_rs
 
 from diagnose.models.rule import RedactionKind, RedactionRule
+from diagnose.patterns import Lazy
 
 if TYPE_CHECKING:
     import regex
@@ -37,6 +39,9 @@ SECRETS: Final[frozenset[RedactionKind]] = frozenset({"key", "password"})
 _PATIENCE: Final = 0.25  # seconds for one rule in one piece of text; a safe pattern takes a thousandth of it
 _PIECE: Final = 64 * 1024  # characters searched at once; longer lines are searched in pieces ...
 _OVERLAP: Final = 8 * 1024  # ... that share this much, so that what lies across a seam is seen whole in one of them
+# What looks like part of a word and is none: colours, other control characters, and line ends written as escapes. A
+# secret that follows one directly must not be missed; each is searched as blanks of the same length.
+_NO_TEXT = Lazy(r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\(?:[nrtbfv]|u00[01][0-9a-f])")
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -65,6 +70,7 @@ class Finder:
 
     def find(self, text: str) -> list[Hidden]:
         """What each rule hides of a text, by itself: in no order, and parts may overlap. See `merged`."""
+        text = _NO_TEXT.sub(_blanks, text)
         return [part for index, start, end in self._places(text) for part in self._search(index, text, start, end)]
 
     def _places(self, text: str) -> Iterator[tuple[int, int, int]]:
@@ -100,8 +106,7 @@ class Finder:
         if pattern is None:
             import regex  # most texts come to no pattern
 
-            flags = regex.ASCII | (regex.IGNORECASE if rule.ignore_case else 0) | regex.MULTILINE
-            pattern = self._patterns[index] = regex.compile(rule.pattern, flags)
+            pattern = self._patterns[index] = regex.compile(rule.pattern, flags_of(rule))
         groups = [name for name in pattern.groupindex if name.startswith("hidden")]
         at = start
         while True:
@@ -117,6 +122,17 @@ class Finder:
             if piece >= end:
                 return
             at = piece - _OVERLAP
+
+
+def _blanks(found: re.Match[str]) -> str:
+    return " " * len(found[0])
+
+
+def flags_of(rule: RedactionRule) -> int:
+    """How the engine compiles the pattern: ASCII classes, as in all rules, and `^` and `$` at every line."""
+    import regex
+
+    return regex.ASCII | regex.MULTILINE | (regex.IGNORECASE if rule.ignore_case else 0)
 
 
 def merged(parts: Iterable[Hidden]) -> list[Hidden]:

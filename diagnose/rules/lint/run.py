@@ -41,6 +41,12 @@ from diagnose.rules.lint.incidents import Judge, VerdictsKept
 from diagnose.rules.lint.keywords import KeywordsLongEnough, KeywordsNeeded
 from diagnose.rules.lint.noise import KeywordsRare, SilentOnHealthyLogs
 from diagnose.rules.lint.patterns import NamesExist, PatternCompiles, PatternIsSafe, PatternMatchesSomething
+from diagnose.rules.lint.redactions import (
+    RedactionExamplesHold,
+    RedactionIdIsStem,
+    RedactionIsFast,
+    RedactionPatternIsSafe,
+)
 from diagnose.rules.lint.secrets import NothingPrivate
 from diagnose.rules.lint.sentences import SentencesReadWell, ValuesKnown
 from diagnose.rules.lint.timing import FastOnHostileLines
@@ -84,6 +90,10 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     SilentOnHealthyLogs,
     KeywordsRare,
     NothingPrivate,
+    RedactionIdIsStem,
+    RedactionPatternIsSafe,
+    RedactionExamplesHold,
+    RedactionIsFast,
     ModifiedIsKept,
     VerdictsKept,
 )
