@@ -55,7 +55,8 @@ class CaseLine:
 class Case:
     """A failure whose cause is known. `deciding` are places in `lines`, the likeliest first.
 
-    `inputs` are the arguments by which `folder` was diagnosed; None where only lines are left.
+    `named` says that a person or a label named them. `inputs` are the arguments by which `folder` was diagnosed; None
+    where only lines are left.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Case:
     summary: str = ""
     folder: str | None = None
     inputs: tuple[str, ...] = ()
+    named: bool = False
 
     def around(self, index: int, before: int = _AROUND, after: int = _AROUND) -> tuple[tuple[CaseLine, ...], int]:
         """A line with its neighbours in the same source, and its place among them."""
@@ -136,7 +138,7 @@ def case_of_path(
     if deciding is not None and not wanted:
         raise UsageError(f"{_printable(deciding[0])} has no line {deciding[1]} that can be read; correct --line")
     order = tuple(dict.fromkeys((*wanted, *case.deciding)))[:_DECIDING] if not wanted else tuple(dict.fromkeys(wanted))
-    return replace(case, deciding=order, folder=folder, inputs=inputs)
+    return replace(case, deciding=order, folder=folder, inputs=inputs, named=bool(wanted))
 
 
 def _same(line: CaseLine, source: str, number: int) -> bool:

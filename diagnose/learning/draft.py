@@ -27,7 +27,7 @@ from diagnose.models.rule import (
     Signature,
     Verdict,
 )
-from diagnose.rules.abstract import Token, invented, literals_of, tokens
+from diagnose.rules.abstract import Token, invented, literals_of, tokens, words_of
 from diagnose.rules.captures import RESERVED
 
 AUTHOR: Final = "agent:template"
@@ -37,6 +37,9 @@ WORDINGS: Final[tuple[Wording, ...]] = ("codes", "values", "core", "exact")
 _BODY: Final = 240
 _GROUPS: Final = 4
 _KEYWORD: Final = 80
+_TITLE: Final = 90
+_TELLING: Final = 3  # so many words at least: fewer say the same of many things
+_CLASS: Final = re.compile(r"(?:\w+\.)*\w*(?:error|exception|warning|interrupt|exit)")
 _NAME: Final = re.compile(r"(?:^|[^\w.])([A-Za-z][A-Za-z_]{1,19})(?:[=:#]| ?= ?|: | #?)\Z")
 # Numbers behind these words are no values of one run: they are what the line says.
 _CODES: Final = re.compile(
@@ -87,7 +90,7 @@ def draft(
     return DiagnosisRule(
         schema="diagnosis-rule/v1",
         id=free_id(case, shape, taken),
-        title=_title(shape, meaning),
+        title=_title(body, meaning),
         status="experimental",
         level="high",
         role="cause",
@@ -103,7 +106,7 @@ def draft(
         signatures={"main": Signature(shape.keywords, shape.pattern)},
         match=Match(any=("main",)),
         verdict=Verdict(
-            cause=_title(shape, meaning),
+            cause=_title(body, meaning),
             hint="Read the lines around the evidence: this rule is new and rests on one failure.",
             attribution=attribution,
         ),
@@ -140,6 +143,8 @@ def shape_of(body: str, wording: Wording) -> Shape | None:
         else:
             parts.append(piece)
     merged = _merged(parts)
+    if len(telling(body)) < _TELLING:
+        return None
     literals = [part for part in literals_of([part for part in merged if part is not None]) if not part.isdigit()]
     if not literals:
         return None
@@ -151,6 +156,11 @@ def shape_of(body: str, wording: Wording) -> Shape | None:
         {name: kind for name, (kind, _) in names.items()},
         {name: value for name, (_, value) in names.items()},
     )
+
+
+def telling(body: str) -> frozenset[str]:
+    """The words of a line that say what happened: neither the class of an exception nor a value in quotes."""
+    return frozenset(word for word in words_of(tokens(body)) if not _CLASS.fullmatch(word))
 
 
 def _keyword(text: str) -> str:
@@ -221,8 +231,11 @@ def _words(name: str) -> str:
     return " ".join(part if part.isupper() else part.lower() for part in parts)
 
 
-def _title(shape: Shape, meaning: str) -> str:
-    words = " ".join(re.sub(r"[^\w .,:/-]", " ", shape.keywords[0]).split()).strip(" .,:/-")[:70].strip()
+def _title(body: str, meaning: str) -> str:
+    plain = "".join(piece.text for piece in _cut(tokens(body)) if piece.kind == "words")
+    parts = (part.rstrip("-/") for part in re.sub(r"[^\w .,:/-]", " ", plain).split())
+    words = " ".join(part for part in parts if any(map(str.isalnum, part))).strip(" .,:/-")
+    words = words if len(words) <= _TITLE else words[:_TITLE].rpartition(" ")[0].strip(" .,:/-")
     return f"{meaning[:80].strip()}: {words}" if words else meaning[:80]
 
 

@@ -59,7 +59,6 @@ class ModelAuthor:
         self._redact = redact
         self._negatives = negatives
         self._taken = taken
-        self._allowance = model.allowance()
         self._rounds = 0
         self.state = ""
 
@@ -81,7 +80,8 @@ class ModelAuthor:
             told=[self._redact(clean(text))[:300] for text in told[:_TOLD]],
         )
         messages = [Message("system", system), Message("user", user)]
-        answer = self._model.ask(messages, prompts.schema, self._allowance, sample=self._rounds)
+        allowance = self._model.allowance()  # of this round: a trial in between takes seconds of its own
+        answer = self._model.ask(messages, prompts.schema, allowance, sample=self._rounds)
         self.state = answer.reason or answer.state
         if answer.data is not None:
             rule = self._rule(case, lines, cast("dict[str, Any]", answer.data))

@@ -17,9 +17,11 @@ import regex
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import Problem, UsageError
 from diagnose.learning.case import Case, CaseLine
+from diagnose.learning.corpus import known_of
 from diagnose.learning.draft import WORDINGS, Shape, draft
 from diagnose.learning.trial import Trial, edges, strangers
 from diagnose.learning.writing import rule_text
+from diagnose.models.report import Report
 from diagnose.models.rule import DiagnosisRule, NegativeExample
 from diagnose.rules.abstract import invented
 
@@ -58,11 +60,13 @@ def propose(
 ) -> Proposal:
     """The rule to propose. A model's rule is preferred; what it cannot do, code may."""
     rule_set = trial.rule_set
-    known, _ = trial.own_verdict(case, None)
+    report = trial.report(case, None)
+    known = known_of(report)
     if known.error_type == case.error_type and known.rule:
         return Proposal(case, why_not=(f"the rule {known.rule} decides it already as {case.error_type}",))
     if shadow := trial.shadows(case):
         return Proposal(case, why_not=(f"{shadow} finds it already, in shadow; review and promote that rule",))
+    case = replace(case, deciding=_unspoken(case, report))
     against: list[str] = []
     if author is not None:
         told: list[str] = []
@@ -96,6 +100,14 @@ def propose(
                 return proposed
             against += [f"{line.source}:{line.number}: {text}" for text in told[:2]]
     return Proposal(case, why_not=tuple(dict.fromkeys(against)))
+
+
+def _unspoken(case: Case, report: Report) -> tuple[int, ...]:
+    """The deciding lines, those that other findings rest on last: what they say is known, and it is not the cause."""
+    if case.named:
+        return case.deciding
+    known = {evidence.text.strip() for finding in report.explanation.findings for evidence in finding.evidence}
+    return tuple(sorted(case.deciding, key=lambda index: case.lines[index].text.strip() in known))
 
 
 def _mended(case: Case, rule: DiagnosisRule, trial: Trial) -> tuple[Proposal | None, list[str]]:

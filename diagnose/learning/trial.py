@@ -15,6 +15,7 @@ from diagnose.dataclass import replace
 from diagnose.errors import Problem
 from diagnose.learning.case import Case
 from diagnose.learning.corpus import Corpus, Known, known_of
+from diagnose.models.report import Report
 from diagnose.models.rule import DiagnosisRule, Edge, RuleSet
 from diagnose.rules.abstract import invented
 from diagnose.rules.lint.base import Check, Context
@@ -26,6 +27,9 @@ from diagnose.rules.lint.run import CHECKS, context_of, lint_rules
 from diagnose.rules.lint.runner import ExampleRuns, keywords_of
 
 _ELSEWHERE: Final[tuple[type[Check], ...]] = (ModifiedIsKept, VerdictsKept, NoUnknownOverlap)
+
+_PHYSICAL: Final = frozenset({"hardware", "node", "host", "scheduler"})
+_EDGES: Final = 6
 
 
 class Trial:
@@ -62,21 +66,24 @@ class Trial:
         )
 
     def own_verdict(self, case: Case, rule: DiagnosisRule | None) -> tuple[Known, tuple[str, ...]]:
-        """What is said of the case itself with the rule at work, and which types or rules stand beside it."""
-        live = self.rule_set if rule is None else with_rule(self.rule_set, replace(rule, status="test"), rule.id)
-        if case.folder is not None:
-            report = self._judge(live, case.folder, case.inputs)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                with open(os.path.join(folder, "incident.log"), "w", encoding="utf-8") as file:
-                    file.writelines(f"{invented(line.text)}\n" for line in case.lines)
-                report = self._judge(live, folder, ("incident.log",))
+        """What is said of the case itself with the rule at work, and which types stand beside it."""
+        report = self.report(case, rule)
         beside = [
             f"{finding.family}/{finding.error_type}"
             for finding in report.explanation.findings
             if rule is None or finding.rule != rule.id
         ]
         return known_of(report), tuple(dict.fromkeys(beside))
+
+    def report(self, case: Case, rule: DiagnosisRule | None) -> Report:
+        """The report on the case itself, with the rule at work if there is one."""
+        live = self.rule_set if rule is None else with_rule(self.rule_set, replace(rule, status="test"), rule.id)
+        if case.folder is not None:
+            return self._judge(live, case.folder, case.inputs)
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "incident.log"), "w", encoding="utf-8") as file:
+                file.writelines(f"{invented(line.text)}\n" for line in case.lines)
+            return self._judge(live, folder, ("incident.log",))
 
     def shadows(self, case: Case) -> str | None:
         """An experimental rule of the right type that finds one of the deciding lines already."""
@@ -128,6 +135,10 @@ def strangers(problems: tuple[Problem, ...]) -> tuple[str, ...]:
 
 
 def edges(beside: tuple[str, ...], rule: DiagnosisRule, family: str) -> tuple[Edge, ...]:
-    """Edges to what stood beside the rule in its own case: that is what it brought about."""
+    """Edges to what stood beside the rule in its own case: that is what it brought about.
+
+    One incident is not enough to say that something explains a fault of hardware, of a host or of the scheduler.
+    """
     own = f"{family}/{rule.error_type}"
-    return tuple(Edge(what, "job") for what in beside[:6] if what != own and "/" in what)
+    fit = (what for what in beside if what != own and what.partition("/")[0] not in _PHYSICAL)
+    return tuple(Edge(what, "job") for what in list(fit)[:_EDGES])

@@ -42,14 +42,18 @@ _EMPTY: Final = Shape("", "")
 @cache
 def parse(pattern: str) -> Any:
     """The pattern's tree as `re` parses it, or None where it cannot."""
-    import warnings
-
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a "possible nested set" is judged by the other engines
-            return sre.parse(pattern)
+        return _parsed(pattern)
     except (ValueError, RecursionError, OverflowError, regex.error, sre.error):
         return None
+
+
+def _parsed(pattern: str) -> Any:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a "possible nested set" is judged by the other engines
+        return sre.parse(pattern)
 
 
 def proves(pattern: str, keywords: Sequence[str]) -> bool:
@@ -242,7 +246,7 @@ def why_not_compiled(pattern: str) -> str | None:
     try:
         if parse(pattern) is None:
             # What `re` cannot read may repeat how often it likes: only its own word on it is asked for.
-            sre.parse(pattern)
+            _parsed(pattern)
         regex.compile(pattern, regex.ASCII)
     except (regex.error, RecursionError, OverflowError, ValueError, sre.error) as error:
         return str(error)
