@@ -10,16 +10,23 @@ import argparse
 import contextlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from diagnose.cli.diagnose import write_whole
 from diagnose.cli.streams import tell
+from diagnose.dataclass import dataclass, replace
 from diagnose.errors import UsageError
 
 if TYPE_CHECKING:
+    from diagnose.agents.settings import ModelSettings
+    from diagnose.evaluation.judge import Asked, Plan
+    from diagnose.evaluation.memory import Remembered
+    from diagnose.evaluation.model import Case, Unread
     from diagnose.evaluation.run import Evaluation
+    from diagnose.models import Incident, RuleSet
 
 _FORMATS = ("text", "json", "html")
 _EXAMPLES = """\
@@ -60,6 +67,22 @@ def add_eval_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="LABELS",
         help="error types, separated by commas, that rules and exceptions may not name; or all",
     )
+    what.add_argument(
+        "--split",
+        default="",
+        metavar="SEED",
+        help="remember one half of the failures, drawn by SEED, and test the rest",
+    )
+    what.add_argument(
+        "--store",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="past incidents: a directory of further labelled cases, or a database as in DIAGNOSE_DATABASE; repeatable",
+    )
+    model = what.add_mutually_exclusive_group()
+    model.add_argument("--llm", action="store_true", help="ask the model that DIAGNOSE_LLM_* describe")
+    model.add_argument("--no-llm", action="store_true", help="ask no model (default)")
     what.add_argument("--no-baselines", action="store_true", help="leave out grep and the launcher; half the time")
     run = parser.add_argument_group("the run")
     run.add_argument("--jobs", "-j", type=_jobs, default=1, metavar="N", help="cases at once (default: 1)")
@@ -100,9 +123,33 @@ def run_eval(options: argparse.Namespace) -> int:
         baselines=not options.no_baselines,
         seconds=options.timeout,
     )
-    setup = Setup(roots=tuple(options.cases), ruleset=rules.version, without=without)
-    with _progress(shown=not options.quiet) as on_case:
-        evaluation = evaluate(found.cases, plan, jobs=options.jobs, unread=found.unread, setup=setup, on_case=on_case)
+    model = _model() if options.llm else None
+    with contextlib.ExitStack() as stack:
+        cases, past, unread = _past(options, found.cases, plan, rules)
+        folder = ""
+        if past:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="diagnose-eval-"))
+            _index(folder, past, rules)
+        if past or model:
+            plan = replace(plan, ask=_Asking(tuple(options.rules), folder, past, model is not None))
+        setup = Setup(
+            roots=tuple(options.cases),
+            ruleset=rules.version,
+            without=without,
+            model=model.model if model else "",
+            split=options.split,
+            stored=len(past),
+        )
+        on_case = stack.enter_context(_progress("cases", shown=not options.quiet))
+        evaluation = evaluate(
+            cases,
+            plan,
+            jobs=options.jobs,
+            unread=(*found.unread, *unread),
+            setup=setup,
+            stored=[one.error_type for one in past if one.error_type],
+            on_case=on_case,
+        )
     text = _rendered(evaluation, options.format, verbose=options.verbose)
     if options.output is not None:
         write_whole(options.output, text)
@@ -110,6 +157,90 @@ def run_eval(options: argparse.Namespace) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     return 1 if evaluation.broken or evaluation.unread else 0
+
+
+def _past(
+    options: argparse.Namespace, cases: tuple[Case, ...], plan: Plan, rules: RuleSet
+) -> tuple[tuple[Case, ...], Remembered, tuple[Unread, ...]]:
+    """The cases to test, the incidents to remember, and what could not be remembered."""
+    from diagnose.evaluation.cases import find_cases
+    from diagnose.evaluation.memory import Remembered, numbered, remember
+    from diagnose.evaluation.run import halves
+
+    if not (options.split or options.store):
+        return cases, Remembered(), ()
+    _needs_memory()
+    kept: tuple[Case, ...] = ()
+    if options.split:
+        kept, cases = halves(cases, options.split)
+    further: list[Case] = []
+    stored: list[Incident] = []
+    tested = {(case.folder, case.inputs) for case in (*kept, *cases)}
+    for place in options.store:
+        if os.path.isdir(place):
+            found = [case for case in find_cases([place]).cases if case.error_types]
+            # What is tested is never remembered, or the memory would only have to recognise it.
+            further += [
+                replace(case, name=f"{place}/{case.name}") for case in found if (case.folder, case.inputs) not in tested
+            ]
+        else:
+            stored += _stored(place)
+    with _progress("remembered", shown=not options.quiet) as on_case:
+        made, unread = remember((*kept, *further), plan, jobs=options.jobs, on_case=on_case)
+    return cases, numbered((*made, *stored)), unread
+
+
+def _stored(place: str) -> tuple[Incident, ...]:
+    """The incidents of a database."""
+    from diagnose.services import open_memory
+    from diagnose.store.incidents import StoredIncidents
+
+    with open_memory(place) as database:
+        return tuple(StoredIncidents(database))
+
+
+def _needs_memory() -> None:
+    from importlib.util import find_spec
+
+    missing = next((name for name in ("numpy", "sqlalchemy", "chromadb") if find_spec(name) is None), None)
+    if missing:
+        raise UsageError(
+            f"--split and --store need {missing}, which is not installed: pip install 'gpu-job-diagnose[memory]'"
+        )
+
+
+def _index(folder: str, past: Remembered, rules: RuleSet) -> None:
+    from diagnose.evaluation.memory import build_index
+
+    build_index(folder, past, rules)
+
+
+def _model() -> ModelSettings:
+    from diagnose.agents.settings import model_settings
+
+    settings = model_settings(os.environ)
+    if settings is None:
+        raise UsageError("no model is configured: set DIAGNOSE_LLM_BASE_URL and DIAGNOSE_LLM_MODEL, or leave out --llm")
+    return settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Whom to ask, made anew in each process: a key is never handed from one to another, each reads it by itself."""
+
+    rules: tuple[str, ...]
+    folder: str
+    past: Remembered
+    llm: bool
+
+    def __call__(self) -> Callable[[Case], Asked]:
+        from diagnose.evaluation.asking import Consulting
+        from diagnose.evaluation.memory import Past
+        from diagnose.rules.bundle import load_bundled
+
+        rules = load_bundled(self.rules)
+        past = Past.opened(self.folder, self.past, rules) if self.folder else None
+        return Consulting(rules, _model() if self.llm else None, past)
 
 
 def _labels(given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,7 +274,7 @@ def _rendered(evaluation: Evaluation, format: str, *, verbose: bool) -> str:
 
 
 @contextlib.contextmanager
-def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+def _progress(what: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
     """How many cases are done, on standard error: one line that is written over, or on no terminal every tenth."""
     if not shown:
         yield None
@@ -154,7 +285,7 @@ def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
 
         columns = (*progress.Progress.get_default_columns(), progress.MofNCompleteColumn())
         with progress.Progress(*columns, console=Console(stderr=True), transient=True) as display:
-            task = display.add_task("cases", total=None)
+            task = display.add_task(what, total=None)
             yield lambda done, total: display.update(task, completed=done, total=total)
         return
     started = time.monotonic()
@@ -164,6 +295,6 @@ def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
         tenth = done * 10 // max(1, total)
         if tenth > told[0]:
             told[0] = tenth
-            tell(f"{done} of {total} cases, {time.monotonic() - started:.0f} s")
+            tell(f"{done} of {total} {what}, {time.monotonic() - started:.0f} s")
 
     yield on_case

@@ -160,7 +160,7 @@ def _case(name: str, folder: str, stated: Mapping[str, object], file: str, besid
         inputs=_inputs(stated, file, beside, folder),
         status=cast("ReportStatus", status),
         error_types=tuple(dict.fromkeys((error_type, *_texts(stated, "accept")))) if error_type else (),
-        attributions=attributions,
+        attributions=cast("tuple[AttributionName, ...]", attributions),
         lines=tuple(_lines(stated)),
         culprits=culprits,
         job=jobs,

@@ -16,7 +16,7 @@ from diagnose.evaluation.baselines import baseline_answers
 from diagnose.evaluation.model import OURS, Case, Result, Said
 from diagnose.evaluation.requests import request_of
 from diagnose.evaluation.score import score
-from diagnose.models import SecondOpinion
+from diagnose.models import RuleSet, SecondOpinion
 from diagnose.pipeline import Services, diagnose
 from diagnose.rules.bundle import load_bundled
 from diagnose.rules.without import without_rules
@@ -82,14 +82,23 @@ class Plan:
         """The judge of a process."""
         return _Judge(self)
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of each run."""
+        limits = Limits(seconds=min(self.seconds, Limits().seconds))
+        return Settings(rules=self.rules, withheld=self.withheld, limits=limits)
+
+
+def rules_of(plan: Plan) -> tuple[RuleSet, RuleSet]:
+    """All rules, and those that the plan leaves."""
+    full = load_bundled(plan.rules)
+    return full, without_rules(full, plan.withheld) if plan.withheld else full
+
 
 class _Judge:
     def __init__(self, plan: Plan) -> None:
-        self._full = load_bundled(plan.rules)
-        self._rules = without_rules(self._full, plan.withheld) if plan.withheld else self._full
-        self._settings = Settings(
-            rules=plan.rules, withheld=plan.withheld, limits=Limits(seconds=min(plan.seconds, Limits().seconds))
-        )
+        self._full, self._rules = rules_of(plan)
+        self._settings = plan.settings
         self._baselines = plan.baselines
         self._ask = plan.ask()
 

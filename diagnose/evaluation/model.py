@@ -49,7 +49,7 @@ class Case:
     inputs: tuple[str, ...]
     status: ReportStatus
     error_types: tuple[str, ...] = ()
-    attributions: tuple[str, ...] = ()
+    attributions: tuple[AttributionName, ...] = ()
     lines: tuple[Place, ...] = ()
     culprits: tuple[Blamed, ...] = ()
     job: tuple[str, ...] = ()

@@ -1,0 +1,176 @@
+"""Past incidents for an evaluation: made of labelled cases, and found again by the real index.
+
+In: cases that are to be remembered, or incidents. Out: `Incident`s with the lines a memory keeps of a failure, an index
+over them in a folder of its own, and how processes read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from diagnose.dataclass import dataclass, replace
+from diagnose.evaluation.judge import Plan, rules_of
+from diagnose.evaluation.model import Case, Unread
+from diagnose.evaluation.pool import each
+from diagnose.evaluation.requests import request_of
+from diagnose.models import Incident, Opinion, Report, RuleSet
+from diagnose.pipeline import Services, diagnose
+
+if TYPE_CHECKING:
+    from diagnose.agents.excerpt import Gatherer
+    from diagnose.store.index import IncidentIndex
+
+_TEXT_TOKENS: Final = 2_000  # of lines beside the deciding ones, as for incidents that are recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Incidents in memory, in the form in which a database gives them."""
+
+    incidents: tuple[Incident, ...] = ()
+
+    def __iter__(self) -> Iterator[Incident]:
+        return iter(self.incidents)
+
+    def __len__(self) -> int:
+        return len(self.incidents)
+
+    def get(self, id: str) -> Incident | None:
+        """One incident."""
+        return next((one for one in self.incidents if one.id == id), None)
+
+    def many(self, ids: Sequence[str]) -> tuple[Incident, ...]:
+        """Those of the given ids, in the order asked for."""
+        known = {one.id: one for one in self.incidents}
+        return tuple(known[one] for one in ids if one in known)
+
+    def changed_since(self, revision: int) -> Iterator[Incident]:
+        """What came after a revision."""
+        return (one for one in self.incidents if one.revision > revision)
+
+    def removed_since(self, revision: int) -> Iterator[tuple[int, str]]:
+        """Nothing is ever removed."""
+        return iter(())
+
+    def revision(self) -> int:
+        """The latest revision."""
+        return max((one.revision for one in self.incidents), default=0)
+
+
+def remember(
+    cases: Sequence[Case], plan: Plan, *, jobs: int = 1, on_case: Callable[[int, int], None] | None = None
+) -> tuple[Remembered, tuple[Unread, ...]]:
+    """The cases as confirmed incidents, read under the same rules as those that are tested; and what cannot be."""
+    made: list[Incident | None] = [None] * len(cases)
+    unread: list[Unread] = []
+    told = each(_Recording(plan), cases, jobs, 2 * plan.seconds)
+    for done, (place, incident, why) in enumerate(told, 1):
+        made[place] = incident
+        if incident is None:
+            unread.append(Unread(cases[place].name, f"cannot be remembered: {why}"))
+        if on_case:
+            on_case(done, len(cases))
+    return numbered(one for one in made if one is not None), tuple(sorted(unread, key=lambda one: one.name))
+
+
+def numbered(incidents: Iterable[Incident]) -> Remembered:
+    """Incidents of any origin as one memory, each with a revision of its own."""
+    different = {one.id: one for one in incidents}
+    return Remembered(tuple(replace(one, revision=place) for place, one in enumerate(different.values(), 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """Makes, in a process of its own, what turns a case into an incident."""
+
+    plan: Plan
+
+    def __call__(self) -> Callable[[Case], Incident]:
+        full, rules = rules_of(self.plan)
+
+        def recorded(case: Case) -> Incident:
+            from diagnose.agents.excerpt import Gatherer
+
+            os.chdir(case.folder)
+            witness = _Listening(Gatherer())
+            report = diagnose(request_of(case.inputs), Services(rules, second_opinion=witness), self.plan.settings)
+            return _incident(case, report, witness.gatherer, full)
+
+        return recorded
+
+
+@dataclass(frozen=True, slots=True)
+class _Listening:
+    """A witness that only listens."""
+
+    gatherer: Gatherer
+
+    def begin(self) -> _Listening:
+        return self
+
+    @property
+    def observe(self) -> Callable[..., None]:
+        return self.gatherer.observe
+
+    def opinion(self, _report: Report) -> Opinion:
+        return Opinion()
+
+
+def _incident(case: Case, report: Report, gatherer: Gatherer, rules: RuleSet) -> Incident:
+    from diagnose.agents.excerpt import deciding_text
+    from diagnose.redaction import Redactor
+
+    redactor = Redactor(rules.redactions, hosts=sorted(gatherer.holder.hosts))
+    text = deciding_text(report, gatherer.excerpt(report, _TEXT_TOKENS))
+    redactor.redact(text)  # learns the names that only later lines give away
+    return Incident(
+        id=case.name,
+        error_type=case.error_types[0],
+        attribution=next(iter(case.attributions), None),
+        text=redactor.redact(text),
+        job=next(iter(case.job), None),
+        confirmed=True,
+        decided_by="person",
+        origin="evaluation",
+    )
+
+
+def build_index(folder: str, incidents: Remembered, rules: RuleSet) -> None:
+    """Makes the index, once, before several processes read it."""
+    index = _open(folder, incidents, rules)
+    try:
+        index.rebuild()
+    finally:
+        index.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Past incidents as the second opinion asks for them."""
+
+    index: IncidentIndex
+
+    @classmethod
+    def opened(cls, folder: str, incidents: Remembered, rules: RuleSet) -> Past:
+        """Those whose index lies in a folder."""
+        return cls(_open(folder, incidents, rules))
+
+    def opinion(self, text: str) -> Opinion:
+        """What the neighbours of a text come to."""
+        from diagnose.agents.retrieval import NEIGHBOURS, opinion_of
+
+        return opinion_of(self.index.similar(text, NEIGHBOURS))
+
+
+def _open(folder: str, incidents: Remembered, rules: RuleSet) -> IncidentIndex:
+    from diagnose.redaction import Redactor
+    from diagnose.store.embeddings import local_embedder
+    from diagnose.store.index import IncidentIndex, Place
+
+    def redact(text: str) -> str:
+        return Redactor(rules.redactions).redact(text)
+
+    # Numpy finds what Chroma finds, and several processes may read it.
+    return IncidentIndex(Place(folder, backend="numpy"), incidents, local_embedder(), redact)
