@@ -15,6 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.commandline import FAILED, FIXTURES, ROOT, Call, caller, start
+from tests.modelserver import completion, model_server
 
 EVIL = "<script>alert(1)</script>\u202e' onload=x \x1b[31m & ]]>"
 
@@ -109,6 +110,50 @@ def test_without_rules(call: Call, cases: Path) -> None:
     assert some["methods"]["diagnose"]["rates"]["type"]["right"] == 1
 
 
+def test_half_is_remembered_and_half_is_tested(call: Call, tmp_path: Path) -> None:
+    for number in range(6):
+        kind = "KeyError" if number % 2 else "ValueError"
+        (tmp_path / f"c{number}.log").write_text(FAILED.replace("KeyError", kind).replace("'x'", f"'{number}'"))
+        (tmp_path / f"c{number}.yaml").write_text(f"error_type: {kind}\nattribution: user\n")
+    arguments = ("eval", str(tmp_path), "-q", "--no-baselines", "--format", "json", "--without-rules", "all", "--split")
+    outcome = call(*arguments, "a")
+    assert outcome.code == 0
+    told = json.loads(outcome.out)
+    assert told["setup"]["stored_incidents"] == 3
+    assert told["setup"]["split"] == "a"
+    assert len(told["cases"]) == 3
+    assert all(case["answers"]["diagnose"]["nearest"] for case in told["cases"])
+    assert told["methods"]["diagnose"]["nearest_3"]["of"] >= 1
+    again = json.loads(call(*arguments, "a").out)
+    assert [case["name"] for case in again["cases"]] == [case["name"] for case in told["cases"]]
+    # What is tested is not remembered, not even from elsewhere.
+    both = json.loads(call(*arguments, "a", "--store", str(tmp_path)).out)
+    assert both["setup"]["stored_incidents"] == 3
+    gone = call("eval", str(tmp_path), "-q", "--store", str(tmp_path / "gone" / "no.sqlite3"))
+    assert gone.code == 2
+
+
+def test_a_model_must_be_configured(call: Call, cases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DIAGNOSE_LLM_BASE_URL", raising=False)
+    monkeypatch.delenv("DIAGNOSE_LLM_MODEL", raising=False)
+    outcome = call("eval", str(cases), "--llm")
+    assert outcome.code == 2
+    assert "no model is configured: set DIAGNOSE_LLM_BASE_URL" in outcome.err
+
+
+@pytest.mark.enable_socket
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_model_is_asked_and_counted(call: Call, cases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with model_server(lambda _asked: completion({"label": "no such answer"})) as server:
+        monkeypatch.setenv("DIAGNOSE_LLM_BASE_URL", server.url)
+        monkeypatch.setenv("DIAGNOSE_LLM_MODEL", "scripted")
+        monkeypatch.setenv("DIAGNOSE_LLM_STATE", "none")
+        outcome = call("eval", str(cases), "-q", "--llm", "--without-rules", "all", "--no-baselines")
+    assert "model scripted" in outcome.out
+    assert re.search(r"^model: .*rejected 2", outcome.out, re.MULTILINE)
+    assert re.search(r"^tokens: \d\d+ in, \d+ out by \d+ calls", outcome.out, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -139,8 +184,10 @@ def test_an_output_that_cannot_be_written(call: Call, cases: Path) -> None:
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
     """Cases that take a while."""
-    for number in range(40):
-        (tmp_path / f"c{number}.log").write_text("a line of a job\n" * 200_000 + FAILED)
+    (tmp_path / "c0.log").write_text("a line of a job\n" * 200_000 + FAILED)
+    for number in range(20):
+        if number:
+            os.link(tmp_path / "c0.log", tmp_path / f"c{number}.log")
         (tmp_path / f"c{number}.yaml").write_text("error_type: KeyError\n")
     return tmp_path
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+from diagnose.dataclass import replace
 from diagnose.evaluation.cases import find_cases
 from diagnose.evaluation.judge import Plan
+from diagnose.evaluation.memory import content_of, remember
 from diagnose.evaluation.model import OURS
-from diagnose.evaluation.run import evaluate
+from diagnose.evaluation.run import evaluate, halves
 from diagnose.models import RuleSet
 from tests.incidents import FIXTURES
+from tests.models import HOSTILE, Modelled
 from tests.opinions import Knowing
 
 INCIDENTS = os.path.join(FIXTURES, "incidents")
@@ -27,3 +31,68 @@ def test_somebody_who_knows_is_heard_where_no_rule_decides(rule_set: RuleSet) ->
     assert figures.counts["false_node"] == 0
     assert {one.stage: one.accuracy.of for one in figures.stages}["rules"] == 0
     assert sum(result.tokens_in for result in evaluation.results) == 1000 * len(cases)
+
+
+# Of each family some, few enough to ask about each: asking is what takes time.
+ASKED = (
+    "address-in-use",
+    "cuda-oom-one-rank-late",
+    "disk-full-ds-save",
+    "ecc-on-one-of-two-hosts",
+    "keyerror-one-of-64",
+    "nccl-timeout-all-ranks",
+    "nfs-estale-nemo",
+    "preempted-lightning",
+    "xid79-one-host-of-four",
+    "syntax-error",
+)
+
+
+def test_a_model_that_knows_is_heard(rule_set: RuleSet) -> None:
+    """Through the whole of it: excerpt, redaction, wire, checks."""
+    cases = find_cases([os.path.join(INCIDENTS, name) for name in ASKED]).cases
+    evaluation = evaluate(cases, Plan(withheld=frozenset(rule_set.taxonomy), ask=Modelled("perfect"), baselines=False))
+    figures = evaluation.figures[OURS]
+    assert [result.problem for result in evaluation.results if result.problem] == []
+    assert figures.rates["type"].right == len(ASKED)
+    assert figures.rates["line"].right >= 0.7 * len(ASKED)
+    assert all(result.calls >= 1 and result.tokens_in >= 100 for result in evaluation.results)
+
+
+def test_a_model_that_harms_is_not(rule_set: RuleSet) -> None:
+    """Neither where rules decide, nor where they do not, nor where there is nothing to decide."""
+    undecided = os.path.join(FIXTURES, "inconclusive")
+    roots = [os.path.join(INCIDENTS, name) for name in ASKED[:2]]
+    roots += [os.path.join(undecided, name) for name in ("quoted-errors-in-help", "only-exit-codes", "bars-only")]
+    cases = find_cases(roots).cases
+    # One that quotes true lines for a wrong label is refused only where those lines do not speak of it.
+    asked = [replace(case, name=f"{case.name}~{kind}") for case in cases for kind in HOSTILE if kind != "contradicting"]
+    for withheld in (frozenset[str](), frozenset(rule_set.taxonomy)):
+        alone = evaluate(asked, Plan(withheld=withheld, baselines=False)).figures[OURS]
+        with_it = evaluate(asked, Plan(withheld=withheld, ask=Modelled(), baselines=False)).figures[OURS]
+        assert with_it.rates["type"] == alone.rates["type"]
+        assert with_it.counts == alone.counts
+        assert with_it.states.keys() <= {"not_needed", "rejected", "unavailable"}
+
+
+def test_the_memory_is_asked_and_what_is_tested_is_not_in_it(tmp_path: Path) -> None:
+    import shutil
+
+    for name in ("ecc-on-one-of-two-hosts", "ecc-contained-titan", "ecc-contained-ds-trainer", "runs-in-one-file"):
+        shutil.copytree(os.path.join(INCIDENTS, name), tmp_path / name)
+    cases = find_cases([str(tmp_path)]).cases
+    kept, tested = halves(cases, "7")
+    past, unread = remember(kept, Plan())
+    assert unread == ()
+    assert [one.id for one in past.changed_since(0)] == [case.name for case in kept]
+    assert all(one.error_type == "ECCError" and one.confirmed and one.text for one in past)
+    copies = find_cases([os.path.join(INCIDENTS, tested[0].name)]).cases
+    assert content_of(copies[0]) == content_of(tested[0]) != content_of(kept[0])
+
+
+def test_remembering_tells_what_cannot_be_remembered(tmp_path: Path) -> None:
+    (tmp_path / "c.log").write_bytes(b"\x7fELF\x00\x00" * 99)
+    (tmp_path / "c.yaml").write_text("error_type: KeyError\n")
+    past, unread = remember(find_cases([str(tmp_path)]).cases, Plan())
+    assert len(past) == 0
+    assert unread[0].why.startswith("cannot be remembered: nothing to read")

@@ -125,7 +125,7 @@ def run_eval(options: argparse.Namespace) -> int:
     )
     model = _model() if options.llm else None
     with contextlib.ExitStack() as stack:
-        cases, past, unread = _past(options, found.cases, plan, rules)
+        cases, past, unread = _past(options, found.cases, plan)
         folder = ""
         if past:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="diagnose-eval-"))
@@ -160,11 +160,11 @@ def run_eval(options: argparse.Namespace) -> int:
 
 
 def _past(
-    options: argparse.Namespace, cases: tuple[Case, ...], plan: Plan, rules: RuleSet
+    options: argparse.Namespace, cases: tuple[Case, ...], plan: Plan
 ) -> tuple[tuple[Case, ...], Remembered, tuple[Unread, ...]]:
     """The cases to test, the incidents to remember, and what could not be remembered."""
     from diagnose.evaluation.cases import find_cases
-    from diagnose.evaluation.memory import Remembered, numbered, remember
+    from diagnose.evaluation.memory import Remembered, content_of, numbered, remember
     from diagnose.evaluation.run import halves
 
     if not (options.split or options.store):
@@ -175,14 +175,12 @@ def _past(
         kept, cases = halves(cases, options.split)
     further: list[Case] = []
     stored: list[Incident] = []
-    tested = {(case.folder, case.inputs) for case in (*kept, *cases)}
+    known = {content_of(case) for case in (*kept, *cases)} if options.store else set[bytes]()
     for place in options.store:
         if os.path.isdir(place):
             found = [case for case in find_cases([place]).cases if case.error_types]
-            # What is tested is never remembered, or the memory would only have to recognise it.
-            further += [
-                replace(case, name=f"{place}/{case.name}") for case in found if (case.folder, case.inputs) not in tested
-            ]
+            # What is tested is not remembered, or the memory would only have to recognise it; nor is a half twice.
+            further += [replace(case, name=f"{place}/{case.name}") for case in found if content_of(case) not in known]
         else:
             stored += _stored(place)
     with _progress("remembered", shown=not options.quiet) as on_case:
@@ -191,7 +189,9 @@ def _past(
 
 
 def _stored(place: str) -> tuple[Incident, ...]:
-    """The incidents of a database."""
+    """The incidents of a database that is there: none is made for the sake of a measurement."""
+    if "://" not in place and not os.path.isfile(place):
+        raise UsageError(f"there is no directory or database {place}; --store takes what holds past incidents")
     from diagnose.services import open_memory
     from diagnose.store.incidents import StoredIncidents
 
@@ -202,10 +202,9 @@ def _stored(place: str) -> tuple[Incident, ...]:
 def _needs_memory() -> None:
     from importlib.util import find_spec
 
-    missing = next((name for name in ("numpy", "sqlalchemy", "chromadb") if find_spec(name) is None), None)
-    if missing:
+    if find_spec("numpy") is None:
         raise UsageError(
-            f"--split and --store need {missing}, which is not installed: pip install 'gpu-job-diagnose[memory]'"
+            "--split and --store need numpy, which is not installed: pip install 'gpu-job-diagnose[memory]'"
         )
 
 

@@ -6,6 +6,8 @@ over them in a folder of its own, and how processes read it.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -73,6 +75,23 @@ def remember(
         if on_case:
             on_case(done, len(cases))
     return numbered(one for one in made if one is not None), tuple(sorted(unread, key=lambda one: one.name))
+
+
+def content_of(case: Case) -> bytes:
+    """A digest of all that a case's inputs hold: two copies of a job are one."""
+    digest = hashlib.sha256()
+    for word in case.inputs:
+        path = os.path.join(case.folder, word)
+        files = [path] if os.path.isfile(path) else sorted(_files(path))
+        for file in files:
+            with contextlib.suppress(OSError), open(file, "rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.digest()
+
+
+def _files(folder: str) -> Iterator[str]:
+    for place, _, names in os.walk(folder):
+        yield from (os.path.join(place, name) for name in names)
 
 
 def numbered(incidents: Iterable[Incident]) -> Remembered:
