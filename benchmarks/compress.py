@@ -1,18 +1,20 @@
 """How fast routine lines are taken out, as whole processes: ours, ripgrep, grep and the pipe that sets the pace.
 
     python benchmarks/compress.py [--megabytes 500,2000] [--kinds routine,few,novel] [--rules 30,300] [--runs 5]
-                                  [--keep FOLDER] [--json FILE]
+                                  [--tools ours,rg] [--keep FOLDER] [--json FILE]
 
 The logs come from a seed (see `logs.py`), the rules too: a few that fit the routine lines, the rest none of them. Each
-tool gets the same rules as whole-line patterns and counts the lines that none of them matches; ours also guards the
-literals of all diagnosis rules and knows the number of each line. Tools take turns, in an order that alternates, and a
-first round that fills the caches is not counted. `ours shipped` uses the filters that are shipped, with samples of
-progress, which no other tool does. Ratios are medians of those of a round.
+tool gets the same rules as whole-line patterns and counts the lines that none of them matches. Ours (`compressing.py`)
+also guards the literals of all diagnosis rules and knows the number of each line, and so keeps a few more. The loops by
+line do what one would write in Python first. Tools take turns, in an order that alternates, and a first round that
+fills the caches is not counted. `ours shipped` uses the filters that are shipped, with samples of progress, which no
+other tool does. Ratios are medians of those of a round; on a busy machine look at processor seconds, not at the clock.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -26,66 +28,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import logs
+from compressing import patterns
 
-FITTING = (
-    r"\d+: \[\d{4}-\d\d-\d\d [\d:.]+\] iteration +\d+/ *\d+ \| consumed samples: +\d+ \| elapsed time .*",
-    r"\d+: gx-\d+:\d+:\d+ \[\d+\] NCCL INFO Channel .*",
-    r"\d+: {5}forward-backward \.+: \([\d.]+, [\d.]+\)",
-    r":::MLLOG \{.*weights_initialization.*\}",
+# Each as (name, what `compressing.py` is told, processes).
+OWN = (
+    ("ours", "ours", 1),
+    ("ours, 2 processes", "ours", 2),
+    ("ours without pcre2", "plain", 1),
+    ("ours shipped", "shipped", 1),
+    ("re by line", "re", 1),
+    ("re2.Set by line", "re2", 1),
 )
-KEYWORDS = ("iteration ", "NCCL INFO Channel", "forward-backward ...", "weights_initialization")
-
-
-def patterns(count: int) -> list[tuple[str, str]]:
-    """So many rules as keyword and whole-line pattern; those that fit stand among those that do not."""
-    made = [(f"event_{number:03}_done", rf"\d+: worker event_{number:03}_done in \d+ ms.*") for number in range(count)]
-    for place, fitting in enumerate(zip(KEYWORDS, FITTING, strict=True)):
-        made[place * count // len(FITTING)] = fitting
-    return made
-
-
-def ours(path: str, count: int, processes: int) -> None:
-    """Compress one file and print how many lines are kept: what a measured process of ours does."""
-    # The process that measures does without these, and this one should not load what measures.
-    from diagnose.compress import Filters, Guard, Ranges
-    from diagnose.lines import guard_keywords
-    from diagnose.models import FilterRule, LogSource
-    from diagnose.models.rule import FilterExamples
-    from diagnose.rules.bundle import load_bundled
-    from diagnose.rules.gate import Gate
-    from diagnose.settings import Limits, Settings
-    from diagnose.sources import collect
-    from diagnose.spread import Spread
-
-    shipped = load_bundled()
-    rules = shipped.filters
-    if count:
-        rules = tuple(
-            FilterRule(
-                schema="filter-rule/v1", id=f"r{number}", title="", status="test", description="", author=(),
-                created="", tags=(), sources=("job",), keywords=(keyword,), pattern=pattern, action="drop",
-                examples=FilterExamples((), ()),
-            )
-            for number, (keyword, pattern) in enumerate(patterns(count))
-        )  # fmt: skip
-    filters = Filters(rules)
-    guard = Guard((*Gate(shipped.diagnoses).keywords, *guard_keywords()))
-    limits = Settings().limits if count else Limits()
-
-    def make(source: LogSource, start: int = 0) -> Ranges:
-        return Ranges(source, filters, guard, limits, start)
-
-    kept = 0
-    inputs = collect([path], limits=limits).inputs
-    with Spread(inputs, make, processes) as spread:
-        if spread.has(0):
-            kept = sum(len(frame[2][0]) for frame in spread.frames(0) if frame[0] == "lines")
-        else:
-            compressor = make(inputs[0].source)
-            for block in inputs[0].blocks():
-                kept += len(compressor.feed(block))
-            kept += len(compressor.finish())
-    print(kept)
 
 
 def commands(path: Path, count: int, folder: Path) -> dict[str, str]:
@@ -94,8 +47,10 @@ def commands(path: Path, count: int, folder: Path) -> dict[str, str]:
     separate, joined = folder / f"{count}.rules", folder / f"{count}.joined"
     separate.write_text("\n".join(lines) + "\n")
     joined.write_text("|".join(lines) + "\n")
-    own = f"{sys.executable} {Path(__file__)} --child {path}"
-    found = {"ours": f"{own},{count},1", "ours, 2 processes": f"{own},{count},2", "ours shipped": f"{own},0,1"}
+    program = Path(__file__).with_name("compressing.py")
+    found = {name: f"{sys.executable} {program} {how} {path} {count} {processes}" for name, how, processes in OWN}
+    if importlib.util.find_spec("re2") is None:
+        del found["re2.Set by line"]
     if shutil.which("rg"):
         found["rg --no-unicode"] = f"rg --no-unicode --no-config -c -v -f {separate} {path}"
     found["grep -P"] = f"LC_ALL=C grep -c -v -P -f {joined} {path}"
@@ -123,12 +78,15 @@ def rounds(tools: dict[str, str], runs: int) -> Iterator[dict[str, tuple[float, 
             yield taken
 
 
-def compare(path: Path, count: int, runs: int, folder: Path) -> dict[str, dict[str, float | str]]:
+def compare(
+    path: Path, count: int, runs: int, folder: Path, wanted: Sequence[str]
+) -> dict[str, dict[str, float | str]]:
     """Medians of each tool, and of its pace against ripgrep's (or grep's where there is none)."""
     tools = commands(path, count, folder)
+    tools = {name: command for name, command in tools.items() if any(part in name for part in wanted)}
     size = path.stat().st_size / 1e6
     done = list(rounds(tools, runs))
-    against = "rg --no-unicode" if "rg --no-unicode" in tools else "grep -P"
+    against = next((name for name in ("rg --no-unicode", "grep -P") if name in tools), next(iter(tools)))
     return {
         name: {
             "seconds": round(statistics.median(each[name][0] for each in done), 3),
@@ -153,12 +111,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="counted rounds")
     parser.add_argument("--keep", metavar="FOLDER", help="where the logs lie, and stay for the next time")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--tools", default="", help="only those whose names hold one of these, separated by commas")
     options = parser.parse_args()
-    if options.child:
-        path, count, processes = options.child.rsplit(",", 2)
-        ours(path, int(count), int(processes))
-        return
     results = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.keep or temporary)
@@ -169,7 +123,7 @@ def main() -> None:
                 if not path.exists():
                     logs.write(path, kind, megabytes * 1_000_000)
                 for count in map(int, options.rules.split(",")):
-                    table = compare(path, count, options.runs, Path(temporary))
+                    table = compare(path, count, options.runs, Path(temporary), options.tools.split(","))
                     results.append({"kind": kind, "megabytes": megabytes, "rules": count, "tools": table})
                     print(f"\n{kind}, {megabytes} MB, {count} rules; load {os.getloadavg()[0]:.1f}")
                     for name, row in table.items():

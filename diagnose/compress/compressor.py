@@ -8,6 +8,7 @@ of rules; runs of dropped lines never reach Python code at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
 from itertools import compress, repeat
@@ -20,7 +21,7 @@ from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
 from diagnose.compress.repeats import Listeners, Repeats, Shape
 from diagnose.compress.routine import MARK, Routine
-from diagnose.compress.sampling import ProgressSampler, Quota, Writers
+from diagnose.compress.sampling import ProgressSampler, Quota, Writer
 from diagnose.compress.silence import Silence
 from diagnose.compress.splitter import Plain, Segment, Splitter, lines_of
 from diagnose.models import CompressionCounts, KeptLine, LogSource
@@ -35,17 +36,17 @@ class _Verdict:
 
     Lines that no rule and no keyword speak of are `kept`, and have a `shape` if they are thinned out. Where one rule
     decides alone, outside records, no more is
-    needed than: of a progress rule its `writers`, of one that collapses those that are `full`; and where its lines hold
-    their writer's `name` and their `step`.
+    needed than: of a progress rule what finds its `writer`, of one that collapses those that are `full`; and where its
+    lines hold their writer's `name` and their `step`.
     """
 
-    __slots__ = ("full", "guard", "kept", "maybe", "name", "opener", "shape", "step", "sure", "writers")
+    __slots__ = ("full", "guard", "kept", "maybe", "name", "opener", "shape", "step", "sure", "writer")
 
     def __init__(self, sure: Hit | None, maybe: tuple[Hit, ...], guard: Answer, opener: Answer) -> None:
         self.sure, self.maybe, self.guard, self.opener = sure, maybe, guard, opener
         self.kept = sure is None and not maybe and guard is Answer.NO and opener is Answer.NO
         self.shape: Shape | None = None
-        self.writers: Writers | None = None
+        self.writer: Callable[[bytes], Writer | None] | None = None
         self.full: AbstractSet[bytes] | None = None
         self.name = slice(*sure.writer) if sure is not None else slice(0)
         self.step = slice(*sure.step) if sure is not None and sure.step is not None else None
@@ -230,13 +231,15 @@ class Compressor:
             if verdict is _KEPT:
                 keep(KeptLine(number, raw))
                 continue
-            if verdict.writers is not None:
-                writer = verdict.writers.get(raw[verdict.name])
-                if writer is not None and writer.raw is not None and writer.seen + 1 < writer.every:
-                    step = int(raw[verdict.step]) if verdict.step is not None else writer.step
+            find = verdict.writer
+            if find is not None:
+                writer = find(raw[verdict.name])
+                if writer is not None and writer.left > 0 and writer.raw is not None:
+                    span = verdict.step
+                    step = writer.step if span is None else int(raw[span])
                     if step >= writer.step:  # what `take` does with most of them
                         writer.step = step
-                        writer.seen += 1
+                        writer.left -= 1
                         writer.number = number
                         writer.raw = raw
                         sampled += 1
@@ -456,7 +459,7 @@ class Compressor:
             if judged.sure is not None and not judged.maybe and not guard and not opener:
                 rule = judged.sure.rule
                 if rule.progress:
-                    verdict.writers = self._progress.writers(rule.id)
+                    verdict.writer = self._progress.writers(rule.id).get
                 elif rule.action == "drop":
                     verdict = None
                 else:

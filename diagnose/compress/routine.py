@@ -26,6 +26,7 @@ _TOGETHER: Final = 256  # templates that one form may stand for
 _SHAPES: Final = 512  # of one outline, the most common ones
 _JUDGED: Final = 4096  # templates that are judged for one pattern
 _TEMPLATES: Final = 16_384
+_MADE: Final = 12  # patterns, each of twice as many lines as the last
 
 # Lines of one form differ in how long their numbers are, and in how many blanks make up for it.
 _RUNS: Final = re.compile(rb"0+| +")
@@ -54,6 +55,7 @@ class Routine:
         self._noted: Counter[bytes] = Counter()
         self._fresh = 0  # lines noted since a pattern was made
         self._wanted = noted
+        self._left = _MADE
         self._known: dict[bytes, bool] = {}  # what `judge` said
 
     def note(self, templates: Iterable[bytes], judge: Judge) -> None:
@@ -65,6 +67,8 @@ class Routine:
             self._fresh = 0
             self._wanted *= 2
             self._make(judge)
+            self._left -= 1
+            self.learning = self.learning and self._left > 0
 
     def cut(self, text: bytes) -> tuple[bytes, int]:
         """Put `MARK` in place of routine lines, and say of how many."""

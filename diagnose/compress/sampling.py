@@ -15,7 +15,7 @@ from diagnose.compress.filters import Hit
 from diagnose.models import KeptLine
 
 PROGRESS_EVERY: Final = 50
-_PART: Final = 4  # of what a writer has shown since its first line or a reset: so much may go by
+_PART: Final = 2  # of what a writer has shown since its first line or a reset: so much may go by
 WRITERS: Final = 8_192
 # A longer progress line passes on at once: one for each of many writers may be held back.
 _HELD_BYTES: Final = 4096
@@ -24,13 +24,13 @@ _HELD_BYTES: Final = 4096
 class Writer:
     """How far one writer has come by one rule; `number` and `raw` are of the line held back, if there is one."""
 
-    __slots__ = ("every", "number", "raw", "seen", "shown", "step")
+    __slots__ = ("every", "left", "number", "raw", "shown", "step")
 
     def __init__(self, step: int) -> None:
         self.step = step  # -1: none is known
-        self.seen = 0  # lines since the last that passed
-        self.shown = 0  # lines before those
-        self.every = PROGRESS_EVERY  # the line that passes
+        self.shown = 0  # lines up to the last that passed
+        self.every = PROGRESS_EVERY  # the line after it that passes
+        self.left = PROGRESS_EVERY - 1  # lines until then
         self.number = 0
         self.raw: bytes | None = None
 
@@ -78,28 +78,27 @@ class ProgressSampler:
             writers[name] = Writer(step)
             out.append(KeptLine(number, raw, guarded, progress=rule))
             return
-        writer.seen += 1
         fell = 0 <= step < writer.step
         if step >= 0:
             writer.step = step
-        if writer.raw is None:
-            if not (fell or must or writer.seen >= writer.every or len(raw) > _HELD_BYTES):
+        if writer.left > 0 and not (fell or must or len(raw) > _HELD_BYTES):
+            if writer.raw is None:
                 self._holding.append((rule, writer))
-                writer.number = number
-                writer.raw = raw
-                return
-        elif not (fell or must or writer.seen >= writer.every or len(raw) > _HELD_BYTES):
-            self.dropped += 1
+            else:
+                self.dropped += 1
+            writer.left -= 1
             writer.number = number
             writer.raw = raw
             return
+        if writer.raw is None:
+            pass
         elif fell:
             out.append(KeptLine(writer.number, writer.raw, progress=rule))  # the last before the reset
         else:
             self.dropped += 1
-        writer.shown = 0 if fell else writer.shown + writer.seen
+        writer.shown = 0 if fell else writer.shown + writer.every - writer.left
         writer.every = max(PROGRESS_EVERY, writer.shown // _PART)
-        writer.seen = 0
+        writer.left = writer.every - 1
         writer.raw = None
         out.append(KeptLine(number, raw, guarded, progress=rule))
 
