@@ -28,6 +28,7 @@ from diagnose.lines.interests import (
     RULES,
     EveryReader,
     Interests,
+    line_literals,
     spoken_literals,
 )
 from diagnose.lines.inventory import Inventory
@@ -150,11 +151,11 @@ class _Run:
 
             self.matcher.sink = Withheld(self._groups, settings.withheld)
         self._filters = Filters(rules.filters if settings.compress else ())
+        self._guard = Guard((*self.matcher.keywords, *guard_keywords()), line_literals() if settings.compress else ())
         self.interests = EveryReader()
         if settings.compress:
-            self.interests = interests = Interests(self.matcher.keywords)
-            self.matcher.share(interests.automaton)
-        self._guard = Guard((*self.matcher.keywords, *guard_keywords()))
+            self.interests = Interests(self.matcher.keywords, self._guard)
+            self.matcher.share(self._guard.automaton, self._guard.patterns)
         self._listeners = Listeners(spoken_literals(), STEP_LITERALS)
         self._routines: dict[SourceKind, Routine] = {}
         self.progress = ProgressReader(rules.filters)

@@ -24,17 +24,29 @@ class Answer(IntEnum):
 
 
 class Guard:
-    """Looks for any of the keywords. Empty keywords are ignored."""
+    """Looks for any of the keywords. Empty keywords are ignored.
 
-    def __init__(self, keywords: Iterable[str]) -> None:
+    To build an automaton takes long: `automaton` is there for others too, who find all their `others` among its
+    `patterns`, beside the keywords.
+    """
+
+    def __init__(self, keywords: Iterable[str], others: Iterable[str] = ()) -> None:
         literals = sorted({keyword.encode("utf-8") for keyword in keywords if keyword})
-        plain = [literal for literal in literals if not has_digits(literal)]
-        masked = sorted({template(literal) for literal in literals if has_digits(literal)})
+        plain: list[bytes] = []
+        masked: dict[bytes, None] = {}
+        for literal in literals:
+            if has_digits(literal):
+                masked[template(literal)] = None
+            else:
+                plain.append(literal)
         self.longest = max(map(len, literals), default=0)
         self._literals = literals
-        self._sure = len(plain)  # so many of the searched ones hold no digit
+        self._sure = len(plain)  # so many of the patterns speak for all lines of a template
         self.searched = (*plain, *masked)  # in templates
-        self._searched = BytesAhoCorasick(self.searched)
+        self._own = len(self.searched)
+        further = [other.encode("utf-8") for other in others if other]
+        self.patterns = tuple(dict.fromkeys((*self.searched, *further, *(literals if further else ()))))
+        self.automaton = BytesAhoCorasick(self.patterns)
 
     @cached_property
     def _exact(self) -> BytesAhoCorasick:
@@ -47,10 +59,11 @@ class Guard:
 
     def judge(self, line_template: bytes) -> Answer:
         """Answer for all lines of a template; a keyword with digits gives but a maybe."""
-        found = self._searched.find_matches_as_indexes(line_template, overlapping=True)
+        found = self.automaton.find_matches_as_indexes(line_template, overlapping=True)
         if not found:
             return Answer.NO
-        return Answer.SURE if min(found)[0] < self._sure else Answer.MAYBE
+        first = min(found)[0]
+        return Answer.SURE if first < self._sure else Answer.MAYBE if first < self._own else Answer.NO
 
     def find(self, text: bytes) -> list[tuple[int, int]]:
         """All places (start, end) of keywords in raw text, overlapping ones too, by start."""

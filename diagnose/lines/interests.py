@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from ahocorasick_rs import AhoCorasick
-
+from diagnose.compress.guard import Guard
 from diagnose.lines import assembler, attempts, jobs, progress, unit_facts, whereabouts
 from diagnose.lines.steps import STEP_LITERALS
 
@@ -40,10 +39,15 @@ def _of_lines() -> tuple[tuple[int, tuple[str, ...]], ...]:
     )
 
 
+def line_literals() -> tuple[str, ...]:
+    """The literals of all readers of lines."""
+    return tuple(literal for _, literals in _of_lines() for literal in literals)
+
+
 def spoken_literals() -> tuple[str, ...]:
     """The literals of lines in which any reader but that of steps takes an interest."""
     steps = frozenset(STEP_LITERALS)
-    return tuple(literal for _, literals in _of_lines() for literal in literals if literal not in steps)
+    return tuple(literal for literal in line_literals() if literal not in steps)
 
 
 class EveryReader:
@@ -55,20 +59,24 @@ class EveryReader:
 
 
 class Interests(EveryReader):
-    """Finds whom a text may concern; `keywords` are those of the rules, and the first patterns of the `automaton`."""
+    """Finds whom a text may concern, given the keywords of the rules.
 
-    def __init__(self, keywords: Iterable[str]) -> None:
-        bits: dict[str, int] = {}
+    It searches with the automaton of a guard that knows those keywords and `line_literals()`, or makes its own.
+    """
+
+    def __init__(self, keywords: Iterable[str], guard: Guard | None = None) -> None:
+        bits: dict[bytes, int] = {}
         for bit, literals in ((RULES, keywords), *_of_lines()):
             for literal in filter(None, literals):
-                bits[literal] = bits.get(literal, 0) | bit
-        self._bits = tuple(bits.values())
-        self.automaton = AhoCorasick(bits)
-        self._search = self.automaton.find_matches_as_indexes
+                known = literal.encode()
+                bits[known] = bits.get(known, 0) | bit
+        guard = guard or Guard((), others=[*keywords, *line_literals()])
+        self._bits = [bits.get(pattern, 0) for pattern in guard.patterns]
+        self._search = guard.automaton.find_matches_as_indexes
 
     def of(self, text: str) -> int:
         """The readers to ask about a line of this text."""
         asked = 0
-        for found in self._search(text, overlapping=True):
+        for found in self._search(text.encode("utf-8", "replace"), overlapping=True):
             asked |= self._bits[found[0]]
         return asked

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import ahocorasick_rs
+from ahocorasick_rs import BytesAhoCorasick
 
 from diagnose.dataclass import dataclass
 from diagnose.models import DiagnosisRule, SourceKind
@@ -55,25 +55,25 @@ class Gate:
                 for keyword in filter(None, signature.keywords):
                     by_keyword.setdefault(keyword, []).append(index)
         self.keywords: tuple[str, ...] = tuple(by_keyword)
-        self._owners: Sequence[tuple[int, ...]] = [tuple(indexes) for indexes in by_keyword.values()]
-        self._automaton: ahocorasick_rs.AhoCorasick | None = None
+        self._by_keyword = by_keyword
+        self._owners: Sequence[Sequence[int]] = ()
+        self._automaton: BytesAhoCorasick | None = None
 
-    def share(self, automaton: ahocorasick_rs.AhoCorasick) -> None:
-        """Search with an automaton that others use too, of which `keywords` are the first patterns, in their order."""
+    def share(self, automaton: BytesAhoCorasick, patterns: Iterable[bytes]) -> None:
+        """Search with an automaton that others use too; all keywords are among its patterns."""
         self._automaton = automaton
+        owners = {keyword.encode(): indexes for keyword, indexes in self._by_keyword.items()}
+        self._owners = [owners.get(pattern, ()) for pattern in patterns]
 
     def candidates(self, text: str, kind: SourceKind) -> list[CompiledSignature]:
         """The signatures with a keyword in `text` whose rule reads sources of this kind, in rule order."""
         if self._automaton is None:
             if not self.keywords:
                 return []
-            self._automaton = ahocorasick_rs.AhoCorasick(self.keywords)
-        own = len(self._owners)
-        matches = [
-            match[0] for match in self._automaton.find_matches_as_indexes(text, overlapping=True) if match[0] < own
-        ]
-        if not matches:
-            return []
-        indexes = {index for match in matches for index in self._owners[match]}
+            patterns = [keyword.encode() for keyword in self.keywords]
+            self.share(BytesAhoCorasick(patterns), patterns)
+            return self.candidates(text, kind)
+        matches = self._automaton.find_matches_as_indexes(text.encode("utf-8", "replace"), overlapping=True)
+        indexes = {index for match in matches for index in self._owners[match[0]]}
         found = (self._signatures[index] for index in sorted(indexes))
         return [signature for signature in found if kind in signature.rule.sources]

@@ -5,7 +5,7 @@ In: the findings of one attempt and its progress. Out: `Judgement`. Nothing here
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from diagnose.clock import UNLIMITED, Clock
 from diagnose.dataclass import dataclass, replace
@@ -58,7 +58,6 @@ class Judge:
         self._limit = limit
         self._edges = Edges(rule_set)
         self._by_id: Mapping[str, DiagnosisRule] = {rule.id: rule for rule in rule_set.diagnoses}
-        self._specificity = specificity(rule_set)
 
     def rule(self, finding: Finding | None) -> DiagnosisRule | None:
         """The rule behind a finding."""
@@ -74,7 +73,7 @@ class Judge:
         counted, late = too_late(counted, progress, self._edges, clocks)
         excluded += late
         excluded += tuple(ExcludedFinding(finding, "experimental: it decides nothing") for finding in shadow)
-        graph = explain(counted, self._edges, clocks, self._specificity, self._limit)
+        graph = explain(counted, self._edges, clocks, specificity(filter(None, map(self.rule, counted))), self._limit)
         roots = self._suspects(graph, clocks)
         end = completion(progress)
         exits = failed_exits(progress)
@@ -200,10 +199,10 @@ def _exits_after(exits: Sequence[tuple[int, Line]], end: Line) -> bool:
     return any(line.number >= end.number for _, line in exits if line.source.name == end.source.name)
 
 
-def specificity(rule_set: RuleSet) -> dict[str, int]:
+def specificity(rules: Iterable[DiagnosisRule]) -> dict[str, int]:
     """How specific each rule is: longer required literals and more signatures come first in a tie."""
     scores: dict[str, int] = {}
-    for rule in rule_set.diagnoses:
+    for rule in rules:
         needed = rule.match.all or rule.match.sequence
         literal = max(
             (len(keyword) for signature in rule.signatures.values() for keyword in signature.keywords), default=0

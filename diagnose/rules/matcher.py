@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from diagnose.dataclass import dataclass, field
@@ -24,7 +24,7 @@ from diagnose.settings import Limits
 
 if TYPE_CHECKING:
     import regex
-    from ahocorasick_rs import AhoCorasick
+    from ahocorasick_rs import BytesAhoCorasick
 
 _MATCHES_PER_RECORD = 32
 _SIGNATURES_PER_RECORD = 64  # that match it; two or three do, of the shipped rules
@@ -100,9 +100,9 @@ class Matcher:
         """All literals of the rules, for the guard."""
         return self._gate.keywords
 
-    def share(self, automaton: AhoCorasick) -> None:
-        """Look for keywords with an automaton that others use too, of which `keywords` are the first patterns."""
-        self._gate.share(automaton)
+    def share(self, automaton: BytesAhoCorasick, patterns: Iterable[bytes]) -> None:
+        """Look for keywords with an automaton that others use too; all keywords are among its patterns."""
+        self._gate.share(automaton, patterns)
 
     def source(self, source: LogSource) -> SourceMatcher:
         """The matcher of one source's records."""
