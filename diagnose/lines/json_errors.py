@@ -6,7 +6,6 @@ the traceback inside, `fields` with `message`, `timestamp`, `exitcode` where giv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from diagnose.dataclass import replace
@@ -24,6 +23,8 @@ def read_json_error(lines: Sequence[Line]) -> Record | None:
     at = text.find("{")
     if at < 0 or len(text) > MAX_CHARS or '"message"' not in text:
         return None
+    import json
+
     try:
         value, _ = json.JSONDecoder().raw_decode(text, at)
     except (ValueError, RecursionError):

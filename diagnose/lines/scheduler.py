@@ -22,7 +22,6 @@ the event, where given.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 
 from diagnose.dataclass import replace
@@ -172,4 +171,6 @@ def join(items: Iterable[str]) -> str:
 def _quote(key: str, value: str) -> str:
     if key != "message" and _PLAIN.match(value):
         return value
+    import json
+
     return json.dumps(value, ensure_ascii=False)

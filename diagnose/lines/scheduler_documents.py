@@ -7,17 +7,19 @@ composed into nodes by libyaml and never constructed; documents with many aliase
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnose.lines.json_errors import read_json_error
 from diagnose.lines.scheduler import canonical, join, slurm_job, slurm_node
 from diagnose.models import Line, LogSource, Record
 from diagnose.patterns import Lazy
 from diagnose.settings import Limits
+
+if TYPE_CHECKING:
+    import json
 
 _MAX_ALIASES = 16
 _MAX_DEPTH = 200
@@ -90,6 +92,8 @@ class DocumentReader:
 
 
 def _json_items(text: str) -> Iterator[tuple[Json, int, int]]:
+    import json
+
     starts = [0]
     starts += [match.end() for match in re.finditer("\n", text)]
 

@@ -5,8 +5,6 @@ In: lines of one source. Out: the program's own lines with a `Head`; None where 
 
 from __future__ import annotations
 
-import csv
-
 from diagnose.lines.ansi import clean
 from diagnose.lines.heads import Head, level_of
 from diagnose.lines.stamps import ISO, Clock, from_number
@@ -44,6 +42,8 @@ class Export:
             return [] if self._columns is not None else None
         if self._open is not None:
             return self._further(text)
+        import csv
+
         quotes = text.count('"')
         row = next(csv.reader([text + '"' if quotes % 2 else text]), [])
         place = self._columns["message"]
@@ -86,6 +86,8 @@ def _header(text: str) -> dict[str, int] | None:
     """Which column holds what, where `text` is the header of an export."""
     if "," not in text or len(text) > 2_000:
         return None
+    import csv
+
     cells = [cell.strip().lower() for cell in next(csv.reader([text]), [])][:_MAX_COLUMNS]
     columns = {
         name: cells.index(found)

@@ -6,7 +6,6 @@ where there is no wrapper. Parts of one long line are held back until the last o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from diagnose.lines.ansi import clean
@@ -81,6 +80,8 @@ class Unwrapper:
 
     def json(self, text: str, head: Head, number: int) -> list[Part] | None:
         """A JSON object on a line of its own, when it is a collector's or a logger's; None for data."""
+        import json
+
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError):

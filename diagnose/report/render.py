@@ -5,7 +5,6 @@ In: a `Report` and the name of a format. Out: the text to write.
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 from diagnose.models import Report
@@ -33,6 +32,8 @@ def render(
         from diagnose.report.text import as_text
 
         return as_text(report, width=width, colour=colour, explain=explain, verbose=verbose)
+    import json
+
     if format == "json":
         return json.dumps(to_json(report), indent=1, ensure_ascii=False) + "\n"
     return json.dumps(to_json(report), separators=(",", ":"), ensure_ascii=False) + "\n"
