@@ -94,10 +94,14 @@ def storm(draw: random.Random) -> Lines:
                         line
                         for frame in range(_STORM_FRAMES)
                         for line in (
-                            f'[rank{rank}]:   File "{_STORM_FOLDER}/block_{frame}.py", '
-                            f"line {frame}, in forward_{frame}",
-                            f"[rank{rank}]:     hidden_states, residual = "
-                            f"self.block_{frame}(hidden_states, mask, rotary)",
+                            (
+                                f'[rank{rank}]:   File "{_STORM_FOLDER}/block_{frame}.py", '
+                                f"line {frame}, in forward_{frame}"
+                            ),
+                            (
+                                f"[rank{rank}]:     hidden_states, residual = "
+                                f"self.block_{frame}(hidden_states, mask, rotary)"
+                            ),
                         )
                     ),
                     f"[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251",
