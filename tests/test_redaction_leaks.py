@@ -128,7 +128,7 @@ TELLING = [
     "[E ProcessGroupNCCL.cpp:475] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=11, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800512 milliseconds",
     '  File "/opt/conda/lib/python3.10/site-packages/torch/distributed/run.py", line 892, in run',
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
-    "ImportError: /usr/lib/x86_64-linux-gnu/libcudart.so.12: undefined symbol: _ZN3c105ErrorC2E, version 12.4",
+    "ImportError: /usr/lib/x86_64-linux-gnu/libcudart.so.12: undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs, version 12.4",
     "KeyError: 'prompt'",
     "OSError: [Errno 28] No space left on device",
     "huggingface_hub.errors.HfHubHTTPError: 401 for url: https://huggingface.co/meta-llama/Llama-3-8B",

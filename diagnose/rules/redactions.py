@@ -42,6 +42,7 @@ _OVERLAP: Final = 8 * 1024  # ... that share this much, so that what lies across
 # What looks like part of a word and is none: colours, other control characters, and line ends written as escapes. A
 # secret that follows one directly must not be missed; each is searched as blanks of the same length.
 _NO_TEXT = Lazy(r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\(?:[nrtbfv]|u00[01][0-9a-f])")
+_MANGLED = Lazy(r"(?:^|[/+-])_{1,3}Z[A-Z]")  # a C++ symbol: what a linker misses says which versions do not fit
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -186,7 +187,7 @@ def _random(found: str) -> bool:
     kinds = [
         "a" if letter.islower() else "A" if letter.isupper() else "0" if letter.isdigit() else "-" for letter in found
     ]
-    if {"a", "A", "0"} - set(kinds):
+    if {"a", "A", "0"} - set(kinds) or _MANGLED.search(found):
         return False
     changes = sum(1 for one, other in pairwise(kinds) if one != other)
     return changes * 3 >= len(found) and kinds.count("-") * 8 <= len(found)

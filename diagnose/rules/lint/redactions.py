@@ -1,6 +1,6 @@
 """Checks of redaction rules: what they hide in their examples, and that no pattern can hang.
 
-In: a rule set. Out: problems `id-stem`, `pattern`, `re2`, `empty-match`, `redaction`, `time`.
+In: a rule set. Out: problems `redaction`, `redaction-id`, `redaction-pattern`, `redaction-time`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _RedactionCheck(Check):
 class RedactionIdIsStem(_RedactionCheck):
     """The id is kebab case and the file's name without `.yml`, in the folder `redactions`."""
 
-    name = "id-stem"
+    name = "redaction-id"
 
     def redaction(self, rule: RedactionRule) -> Iterator[Problem]:
         folder, name = os.path.split(self.context.rule_set.paths.get(rule.id, f"redactions/{rule.id}.yml"))
@@ -58,7 +58,7 @@ class RedactionIdIsStem(_RedactionCheck):
 class RedactionPatternIsSafe(_RedactionCheck):
     """Every pattern compiles, is one that RE2 takes, and does not match the empty text."""
 
-    name = "re2"
+    name = "redaction-pattern"
 
     def redaction(self, rule: RedactionRule) -> Iterator[Problem]:
         if not 0 <= rule.lines <= _MOST_LINES:
@@ -108,7 +108,7 @@ class RedactionExamplesHold(_RedactionCheck):
 class RedactionIsFast(_RedactionCheck):
     """Each pattern finds all it hides on each hostile line within 50 ms of CPU time."""
 
-    name = "time"
+    name = "redaction-time"
 
     def redaction(self, rule: RedactionRule) -> Iterator[Problem]:
         if isinstance(compiled(rule.pattern), str) or too_repetitive(rule.pattern):
