@@ -131,7 +131,7 @@ class _Scores:
             for index, each in enumerate(lines):
                 score = float(base)
                 why: str = lines[0].line.source.kind if base else ""
-                if each.alarming:
+                if self._alarms(each):
                     stream = each.line.stream
                     alarms[stream] = before = alarms.get(stream, 0) + 1
                     score = 75.0 if base > 12 else 35.0
@@ -152,9 +152,12 @@ class _Scores:
                     score, why = 10.0, "the beginning"
                 self._add(each, score + self._novelty(each), why or "context")
 
-    @staticmethod
-    def _first_alarm(lines: Iterable[Held]) -> Held | None:
-        return next((each for each in lines if each.alarming), None)
+    def _first_alarm(self, lines: Iterable[Held]) -> Held | None:
+        return next((each for each in lines if self._alarms(each)), None)
+
+    def _alarms(self, held: Held) -> bool:
+        """Whether a line sounds like an error, and good runs do not print it."""
+        return held.alarming and template_of(held.line.body) not in self._healthy
 
     def _novelty(self, held: Held) -> float:
         often = self._holder.alike(held.line)

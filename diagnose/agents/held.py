@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+import ahocorasick_rs
+
 from diagnose.dataclass import dataclass, replace
 from diagnose.models import Line
 
@@ -22,16 +24,27 @@ _BEFORE, _AFTER = 3, 10
 _LEVELS = ((150, 800, 400), (50, 240, 120), (12, 60, 30), (3, 16, 10), (0, 6, 3), (0, 3, 0))
 _DIGITS = str.maketrans("123456789", "000000000")
 # What failures sound like in the words of most programs. A hint for what to show, never a verdict.
-_ALARMING = re.compile(
-    r"error|fail|fatal|exception|traceback|abort|kill|time[ds]?[ -]?out|cannot|can't|could not|unable|denied|refused|"
-    r"not found|no such|no space|invalid|illegal|corrupt|mismatch|panic|segfault|segmentation|signal|lost|unreachable|"
-    r"\bnan\b(?! iter)|overflow|out of memory|oom|xid|uncorrect|ecc\b|exceed|evict|preempt|cancel|terminat|exited|"
-    r"exit code|"
-    r"\berr\b|errno|nccl warn|no route|retry|retries|not ?ready|no \w+ \w+ found|command not|sigterm|sigkill|"
-    r"失败|错误|异常|未找到|ошибк|fehler|erreur|"
-    r"broken|reset by|disconnect|hang|hung|stuck|stale|down\b|drain|core dumped|assert|unexpected|missing|expired|bug:",
-    re.IGNORECASE,
+_WORDS = (
+    "error fail fatal exception traceback abort kill timeout time-out timedout cannot can't unable denied refused "
+    "invalid illegal corrupt mismatch panic segfault segmentation signal unreachable overflow uncorrect exceed evict "
+    "preempt cancel terminat exited broken disconnect stuck stale drain assert unexpected missing expired errno retry "
+    "retries sigterm sigkill notready 失败 错误 异常 未找到 ошибк fehler erreur"
 )
+_SURE = [
+    *_WORDS.split(),
+    "timed out",
+    "time out",
+    "could not",
+    "not found",
+    "no such",
+    "no space",
+    "out of memory",
+    "exit code",
+]
+_SURE += ["reset by", "core dumped", "bug:", "nccl warn", "no route", "not ready", "command not"]
+# Only where they are words of their own, or in a phrase.
+_HINTS = ("lost", "nan", "oom", "xid", "ecc", "hang", "hung", "down", "err", "found")
+_PHRASES = re.compile(r"lost|\bnan\b(?! iter)|oom|xid|ecc\b|\bh[au]ng|\bdown\b|\berr\b|no \w+ \w+ found", re.IGNORECASE)
 _NO_FIGURE = re.compile(r"[:=]\s*-?(?:nan|inf)\b", re.IGNORECASE)
 
 
@@ -114,6 +127,7 @@ class Holder:
         self.hosts: set[str] = set()
         self._held = 0
         self._level = 0
+        self._words = ahocorasick_rs.AhoCorasick([*_SURE, *_HINTS])
 
     def observe(self, line: Line) -> None:
         """Takes one line."""
@@ -136,13 +150,22 @@ class Holder:
         if line.host and len(self.hosts) < _MOST_LINES:
             self.hosts.add(line.host)
         # Lines of progress name losses and skipped steps all the time: only a figure that is none alarms.
-        alarming = (_ALARMING if line.progress is None else _NO_FIGURE).search(line.text) is not None
+        progress = line.progress is not None
+        alarming = _NO_FIGURE.search(line.text) is not None if progress else self._sounds_alarming(line.text)
         self._held += source.take(line, alarming=alarming)
         while self._held > _MOST_LINES and self._level < len(_LEVELS) - 1:
             self._level += 1
             for each in self.sources.values():
                 each.shrink(self._level)
             self._held = sum(map(len, self.sources.values()))
+
+    def _sounds_alarming(self, text: str) -> bool:
+        hinted = False
+        for index, _, _ in self._words.find_matches_as_indexes(text.lower(), overlapping=True):
+            if index < len(_SURE):
+                return True
+            hinted = True
+        return hinted and _PHRASES.search(text) is not None
 
     @property
     def went_on(self) -> bool:
