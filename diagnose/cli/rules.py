@@ -26,6 +26,9 @@ examples:
   diagnose rules lint site/
   diagnose rules test my-rule --rules site/
   diagnose rules noise healthy.log
+  diagnose rules propose logs/ --label NetworkError --line job.log:118
+  diagnose rules propose i3f2a90bc1d2e --push origin --pull-request github
+  diagnose rules diff main rules
   diagnose rules schema diagnosis-rule > .schema.json"""
 
 

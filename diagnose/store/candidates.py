@@ -24,6 +24,7 @@ from diagnose.store.tables import Attempt, Candidate, Diagnosis, FindingRow, Inc
 
 _KIND = "filter"
 _DECIDED = ("rejected", "promoted")
+_SHADOW = "experimental"  # so `rules/judge.py` begins to say why it sets them aside
 _MOST = 1_000  # candidates of one fingerprint
 
 
@@ -91,6 +92,11 @@ class StoredCandidates:
             return True
 
 
+def _in_shadow(excluded: str | None) -> bool:
+    """Whether a finding of a rule in shadow was set aside for no other reason than that."""
+    return excluded is None or excluded.startswith(_SHADOW)
+
+
 def _scope(fingerprint: Fingerprint) -> str:
     return json.dumps([fingerprint.name, fingerprint.image, fingerprint.framework])[:500]
 
@@ -156,7 +162,7 @@ class StoredRuleRecords:
                 decided[row.rule] = decided.get(row.rule, 0) + row.decided
                 last[row.rule] = max(last.get(row.rule, 0.0), row.at)
                 told = row.confirmed or row.recovered
-                if told and (row.decided or (row.shadow and row.excluded is None)):
+                if told and (row.decided or (row.shadow and _in_shadow(row.excluded))):
                     of = right if row.said == row.error_type else wrong
                     of[row.rule] = of.get(row.rule, 0) + 1
         for rule in sorted(hits):
