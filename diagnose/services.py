@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.dataclass import dataclass, replace
@@ -265,13 +265,14 @@ class _Gathered:
         """Takes a line."""
         self._gatherer.observe(line)
 
-    def told(self, report: Report) -> tuple[str, str]:
+    def told(self, report: Report, hosts: Sequence[str], users: Sequence[str]) -> tuple[str, str]:
         """The deciding lines with their surroundings, and the cause in one sentence."""
         from diagnose.agents.excerpt import deciding_text
         from diagnose.redaction import Redactor
 
-        hosts = {culprit.id for culprit in report.culprits if culprit.kind == "host"}
-        redactor = Redactor(self._rules.redactions, hosts=(*sorted(self._gatherer.holder.hosts), *sorted(hosts)))
+        blamed = (culprit.id for culprit in report.culprits if culprit.kind == "host")
+        names = sorted({*self._gatherer.holder.hosts, *blamed, *hosts})
+        redactor = Redactor(self._rules.redactions, hosts=names, users=users)
         text = deciding_text(report, self._gatherer.excerpt(report, _TEXT_TOKENS))
         summary = report.root_cause.summary if report.root_cause else ""
         return redactor.redact(text), redactor.redact(summary)

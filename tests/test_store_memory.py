@@ -213,3 +213,13 @@ def test_hostile_text_is_kept_without_harm(lab: Lab) -> None:
 def test_history_alone_writes_nothing(lab: Lab) -> None:
     lab.run(lab.log(range(5), KEY_ERROR), context=PRETRAIN, records=False)
     assert len(StoredIncidents(lab.database)) == 0
+
+
+def test_what_is_kept_to_be_found_again_names_nobody(lab: Lab) -> None:
+    end = KEY_ERROR.replace("'role'", "'the role of adalove on gx-043, token ghp_0123456789abcdefghij0123'")
+    log = lab.log(range(3), end, start="gx-043:7:7 [0] NCCL INFO cudaDriverVersion 12040\n")
+    lab.run(log, context=JobContext(name="a", user="adalove"))
+    incident = only(lab)
+    for text in (incident.text, incident.summary):
+        assert "the role of" in text or text is incident.summary
+        assert not [name for name in ("adalove", "gx-043", "ghp_0123") if name in text]

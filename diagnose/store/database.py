@@ -23,6 +23,8 @@ from diagnose.errors import StoreError
 HEAD: Final = "0001"  # the latest migration; a test holds that this is so
 _WAIT = 30.0  # seconds for which one writer waits for another
 _REACH = 5  # seconds to reach a server
+# A server lets go of a writer whose machine is gone, and a report does not wait for ever for a server.
+_PATIENCE = "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=60000 -c lock_timeout=30000"
 _LOCK = 0x646961676E6F7365  # of Postgres, while tables are made
 _POSTGRES = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
 
@@ -90,6 +92,7 @@ def _what(error: SQLAlchemyError) -> str:
     first = said[0][:300] if said else type(error).__name__
     hints = {
         "locked": f"was busy for {_WAIT:.0f} s: another process writes to it; try again",
+        "timeout": f"was busy for {_WAIT:.0f} s: another process writes to it; try again",
         "disk is full": "cannot be written: the disk is full; make room, or set DIAGNOSE_DATABASE to another place",
         "readonly": "cannot be written: it is read-only; mend its permissions or set DIAGNOSE_DATABASE",
         "not a database": "is a file of another kind; set DIAGNOSE_DATABASE to another place",
@@ -150,7 +153,8 @@ def _make_file(path: str) -> None:
 
 def _engine(url: URL) -> Engine:
     if url.drivername != "sqlite":
-        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _REACH})
+        connect = {"connect_timeout": _REACH, "options": _PATIENCE}
+        return create_engine(url, pool_pre_ping=True, connect_args=connect)
     engine = create_engine(url, connect_args={"timeout": _WAIT})
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)

@@ -7,7 +7,7 @@ database cannot be used, the report does without, and `tell` says so once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from diagnose.dataclass import dataclass, field, replace
@@ -31,8 +31,11 @@ class Teller(Protocol):
         """Takes a line."""
         ...
 
-    def told(self, report: Report) -> tuple[str, str]:
-        """The deciding lines with their surroundings, and the cause in one sentence: both redacted."""
+    def told(self, report: Report, hosts: Sequence[str], users: Sequence[str]) -> tuple[str, str]:
+        """The deciding lines with their surroundings, and the cause in one sentence: both redacted.
+
+        `hosts` and `users` are known to be names of such.
+        """
         ...
 
 
@@ -42,7 +45,7 @@ class EvidenceTeller:
     def observe(self, line: Line) -> None:
         """Nothing more is gathered."""
 
-    def told(self, report: Report) -> tuple[str, str]:
+    def told(self, report: Report, hosts: Sequence[str], users: Sequence[str]) -> tuple[str, str]:
         """The lines of the root cause and its sentence."""
         cause = report.root_cause
         lines = [text for each in (cause.evidence if cause else ()) for text in (*each.before, each.text, *each.after)]
@@ -155,7 +158,10 @@ class Remembered:
 
     def _record(self, report: Report, particulars: Particulars) -> None:
         memory = self._memory
-        text, summary = self._teller.told(report) if self._teller is not None else ("", "")
+        user = self._context.user
+        text, summary = "", ""
+        if self._teller is not None:
+            text, summary = self._teller.told(report, particulars.hosts, (user,) if user else ())
         run = Run(
             report=report,
             particulars=particulars,
