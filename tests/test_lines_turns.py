@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diagnose import pipeline
+from diagnose import reading
 from diagnose.lines.interests import RECORDS, RULES
 from diagnose.lines.turns import turn
 from diagnose.models import Line, LogSource, Report, RuleSet
@@ -47,7 +47,7 @@ def test_bundled_logs_give_the_same_reports(rule_set: RuleSet, monkeypatch: pyte
     for incident in incidents():
         by_turns = run(incident.folder, incident.expected["inputs"], rule_set)
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "turn", one_by_one)
+            patch.setattr(reading, "turn", one_by_one)
             assert timeless(run(incident.folder, incident.expected["inputs"], rule_set)) == timeless(by_turns)
 
 
@@ -66,5 +66,5 @@ def test_any_lines_give_the_same_report(tmp_path: Path, rule_set: RuleSet, parts
     (tmp_path / "job.log").write_text("".join(f"{tag}{part}\n" for tag, part in parts))
     by_turns = run(str(tmp_path), ["job.log"], rule_set)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "turn", one_by_one)
+        patch.setattr(reading, "turn", one_by_one)
         assert timeless(run(str(tmp_path), ["job.log"], rule_set)) == timeless(by_turns)
