@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from diagnose.agents.retrieval import AGREEMENT, PastIncidents, agreement, opinion_of
@@ -57,7 +58,12 @@ def test_a_retriever_is_asked_for_its_neighbours() -> None:
             assert text == "lines"
             return tuple(near(f"i{n}", "ECCError", 0.9) for n in range(count))
 
+        def bearing(self, text: str, ids: Sequence[str], count: int = 3) -> tuple[str, ...]:
+            assert list(ids) == ["i0", "i1", "i2", "i3", "i4"]
+            return ("lines",)
+
     opinion = PastIncidents(Fixed()).opinion("lines")
+    assert [each.text for each in opinion.evidence] == ["lines"]
     assert len(opinion.similar) == 5
     assert opinion.error_type == "ECCError"
 

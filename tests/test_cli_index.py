@@ -78,6 +78,8 @@ def test_past_incidents_decide_what_no_rule_does(memory: Path, rule_set: RuleSet
     assert report.decided_by.stage == "retrieval"
     assert {each.id for each in report.decided_by.similar_incidents} == {"past-0", "past-1", "past-2"}
     assert report.recovery.nodes == ()
+    assert report.root_cause is not None
+    assert [each.line for each in report.root_cause.evidence] == [3]
 
 
 def test_a_rule_is_never_overruled(memory: Path, rule_set: RuleSet) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from diagnose.store.embeddings import HashedWords, MiniLM, cached
 from diagnose.store.lexical import LexicalIndex, Posting
+from diagnose.store.linestore import LineStore
 from diagnose.store.terms import condensed, masked, terms_of, weighed_lines
 
 
@@ -100,6 +101,16 @@ def test_the_small_model_tells_likeness() -> None:
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-4)
     assert rows[0] @ rows[1] > 0.5 > rows[0] @ rows[2]
     assert np.allclose(model.embed(texts[::-1])[::-1], rows, atol=0.05)  # int8 weighs a batch as a whole
+
+
+def test_lines_that_bear_on_a_cause_are_found_in_their_order() -> None:
+    lines = ["step 100 loss 2.5", "OSError: [Errno 28] No space left on device: 'x.pt'", "saving took 3 s", "SIGTERM"]
+    store = LineStore([*lines, "error: write failed on disk"])
+    past = ["[rank3]: OSError: [Errno 28] No space left on device: '/data/y.pt'\nsaving took 9 s"]
+    assert store.bearing(past, 2) == (lines[1],)
+    assert store.bearing(["nothing alarming"], 2) == ()
+    assert store.bearing([], 2) == ()
+    assert LineStore([]).bearing(past, 2) == ()
 
 
 def test_each_text_is_embedded_once() -> None:

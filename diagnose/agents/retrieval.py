@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from diagnose.models import Opinion, SimilarIncident
+from diagnose.dataclass import replace
+from diagnose.models import Evidence, Opinion, SimilarIncident
 
 NEIGHBOURS: Final = 5
 # Similarity of the nearest times the share of the votes that its error type gets: from here on they decide.
@@ -23,6 +24,10 @@ class Retriever(Protocol):
         """The incidents that read most like this text, best first."""
         ...
 
+    def bearing(self, text: str, ids: Sequence[str], count: int = 3) -> tuple[str, ...]:
+        """The lines of a text that read most like what decided these incidents."""
+        ...
+
 
 class PastIncidents:
     """What past incidents say of a failure that no rule decides."""
@@ -32,8 +37,16 @@ class PastIncidents:
         self._least = least
 
     def opinion(self, text: str) -> Opinion:
-        """The similar ones, and where they agree strongly enough, their verdict. `text` is redacted."""
-        return opinion_of(self._retriever.similar(text, NEIGHBOURS), least=self._least)
+        """The similar ones, and where they agree strongly enough, their verdict. `text` is redacted.
+
+        The evidence are lines of the text without a place: whoever has the log knows where they stand.
+        """
+        opinion = opinion_of(self._retriever.similar(text, NEIGHBOURS), least=self._least)
+        if opinion.error_type is None:
+            return opinion
+        alike = [each.id for each in opinion.similar if each.error_type == opinion.error_type]
+        lines = self._retriever.bearing(text, alike)
+        return replace(opinion, evidence=tuple(Evidence("", None, line) for line in lines))
 
 
 def agreement(similar: Sequence[SimilarIncident]) -> tuple[str | None, float]:

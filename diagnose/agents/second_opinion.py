@@ -116,11 +116,20 @@ class Asker:
         text = deciding_text(report, excerpt)
         redactor.redact(text)  # learns the names that only later lines give away
         try:
-            return self._advisers.neighbours.opinion(redactor.redact(text)), ()
+            past = self._advisers.neighbours.opinion(redactor.redact(text))
+            return replace(past, evidence=_placed(past.evidence, excerpt, redactor)), ()
         except DiagnoseError as error:
             return Opinion(), (f"past incidents: {error}",)
         except Exception as error:  # noqa: BLE001 - as above
             return Opinion(), (f"past incidents could not be searched ({type(error).__name__})",)
+
+
+def _placed(evidence: tuple[Evidence, ...], excerpt: Excerpt, redactor: Redacts) -> tuple[Evidence, ...]:
+    """Lines that past incidents point at, as they stand in the log."""
+    if not evidence:
+        return ()
+    lines = {redactor.redact(each.line.text): each for each in reversed(excerpt.lines)}
+    return tuple(_evidence(lines[each.text]) for each in evidence if each.text in lines)
 
 
 def _opinion(judgement: Judgement, past: Opinion, agent: FailureAgent, notes: tuple[str, ...]) -> Opinion:

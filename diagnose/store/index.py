@@ -19,7 +19,8 @@ from diagnose.models import Incident, Incidents, SimilarIncident
 from diagnose.store.embeddings import Embedder, cached
 from diagnose.store.entries import Entries, Entry
 from diagnose.store.lexical import LexicalIndex, Posting
-from diagnose.store.terms import condensed, terms_of
+from diagnose.store.linestore import LineStore
+from diagnose.store.terms import read
 from diagnose.store.vectors import (
     ChromaVectors,
     NumpyVectors,
@@ -113,9 +114,9 @@ class IncidentIndex:
         if not self._lexical.ids:
             return ()
         text = self._redact(text)
-        terms = terms_of(text)
+        terms, short = read(text)
         alike = self._lexical.similarities(np.array(terms.numbers, np.uint32), np.array(terms.weights, np.float32))
-        fused = self._fused(alike, text)
+        fused = self._fused(alike, short)
         best = np.argsort(-fused, kind="stable")[: max(count, 0)]
         names = [self._lexical.ids[place] for place in best if fused[place] > 0]
         found = {incident.id: incident for incident in self._incidents.many(names)}
@@ -125,11 +126,15 @@ class IncidentIndex:
             if name in found and _usable(found[name])
         )
 
-    def _fused(self, alike: NDArray[np.float32], text: str) -> NDArray[np.float32]:
+    def bearing(self, text: str, ids: Sequence[str], count: int = 3) -> tuple[str, ...]:
+        """The lines of a text that read most like what decided these incidents, in their order."""
+        past = [incident.text for incident in self._incidents.many(ids)]
+        return LineStore(text.split("\n")).bearing(past, count)
+
+    def _fused(self, alike: NDArray[np.float32], short: str) -> NDArray[np.float32]:
         """Terms and vectors together."""
         import numpy as np
 
-        short = condensed(text)
         near = self._near(self._embedder.embed([short])[0]) if short else []
         near = [(name, max(cosine, 0.0)) for name, cosine in near if name in self._positions]
         # How near those are that were not among the nearest is not known, but not nearer than these.
@@ -257,13 +262,13 @@ class IncidentIndex:
         texts = [self._redact(incident.text) for incident in usable]
         digests = [self._digest(text) for text in texts]
         known = {digest: entries.vector_of(digest) for digest in dict.fromkeys(digests)}
-        new = [text for text, digest in zip(texts, digests, strict=True) if known[digest] is None]
-        rows = iter(cached(self._embedder.embed, [condensed(text) for text in new]))
+        said = [read(text) for text in texts]
+        new = [short for (_, short), digest in zip(said, digests, strict=True) if known[digest] is None]
+        rows = iter(cached(self._embedder.embed, new))
         made: list[Entry] = []
-        for incident, text, digest in zip(usable, texts, digests, strict=True):
+        for incident, (terms, _), digest in zip(usable, said, digests, strict=True):
             vector = known[digest]
             row = next(rows) if vector is None else np.frombuffer(vector, np.float32)
-            terms = terms_of(text)
             numbers, weights = np.array(terms.numbers, np.uint32), np.array(terms.weights, np.float32)
             made.append(Entry(incident.id, incident.error_type or "", digest, numbers, weights, row))
         vectors = self._open_vectors()

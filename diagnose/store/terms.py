@@ -8,7 +8,7 @@ called, an Xid, an exit code tell more than sentences do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -78,10 +78,20 @@ class Terms:
     weights: tuple[float, ...]
 
 
+def read(text: str) -> tuple[Terms, str]:
+    """The terms of a text, and the text condensed, in one reading."""
+    lines = list(weighed_lines(text))
+    return _terms(lines), _condensed(lines)
+
+
 def terms_of(text: str) -> Terms:
     """The terms of a text, each with the weight of the most telling line that it stands in."""
+    return _terms(list(weighed_lines(text)))
+
+
+def _terms(lines: Sequence[tuple[str, float]]) -> Terms:
     found: dict[int, float] = {}
-    for line, weight in weighed_lines(text):
+    for line, weight in lines:
         raised = _RAISES.match(line)
         words = set(_words(line))
         for word in words:
@@ -97,7 +107,11 @@ def terms_of(text: str) -> Terms:
 
 def condensed(text: str) -> str:
     """The most telling lines of a text, in their order and without what is particular to this run."""
-    lines = [(weight, index, line) for index, (line, weight) in enumerate(weighed_lines(text))]
+    return _condensed(list(weighed_lines(text)))
+
+
+def _condensed(given: Sequence[tuple[str, float]]) -> str:
+    lines = [(weight, index, line) for index, (line, weight) in enumerate(given)]
     best = sorted(lines, key=lambda each: (-each[0], each[1]))[:_CONDENSED_LINES]
     said = dict.fromkeys(masked(line) for _, _, line in sorted(best, key=lambda each: each[1]))
     return "\n".join(said)[:_CONDENSED_CHARS]
