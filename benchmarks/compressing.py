@@ -59,15 +59,20 @@ def ours(path: str, count: int, processes: int) -> int:
     limits = Limits()
     routine = Routine()
 
-    def make(source: LogSource, start: int = 0) -> Ranges:
-        return Ranges(source, filters, guard, limits, start, listeners=listeners, routine=routine)
+    class Stages:
+        def compressor(self, source: LogSource, start: int = 0) -> Ranges:
+            return Ranges(source, filters, guard, limits, start, listeners=listeners, routine=routine)
 
+        def reading(self, _source: LogSource) -> None:
+            """Nothing: lines are only counted."""
+
+    stages = Stages()
     kept = 0
     inputs = collect([path], limits=limits).inputs
-    with Spread(inputs, make, processes) as spread:
+    with Spread(inputs, stages, processes) as spread:
         if spread.has(0):
-            return sum(len(frame[2][0]) for frame in spread.frames(0) if frame[0] == "lines")
-        compressor = make(inputs[0].source)
+            return sum(len(frame[2][0]) for frame in spread.frames(0) if frame[0] == "kept")
+        compressor = stages.compressor(inputs[0].source)
         for block in inputs[0].blocks():
             kept += len(compressor.feed(block))
         return kept + len(compressor.finish())

@@ -268,7 +268,9 @@ class Compressor:
         """What the cache knows of each line, once it has learnt those templates of which there are several lines."""
         verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
         if _NOVEL in verdicts:
-            novel = list(compress(templates, map(is_, verdicts, repeat(_NOVEL))))
+            novel = templates
+            if verdicts.count(_NOVEL) < len(templates):
+                novel = list(compress(templates, map(is_, verdicts, repeat(_NOVEL))))
             distinct = dict.fromkeys(novel)
             single = len(distinct) == len(novel)
             silent = self._learn_silent(distinct, seen=single) if len(distinct) >= _MANY else None
@@ -291,16 +293,19 @@ class Compressor:
 
         Of each that was not `seen` the first line has yet to be judged.
         """
-        size = sum(map(len, distinct))
+        sizes = list(map(len, distinct))
+        size = sum(sizes)
         room = self._cache_limit - len(self._cache) - len(distinct)
         if room < 0 or self._cache_bytes + size > self._cache_limit * _MEAN_BYTES:
             return None
         spoken = self._silence.spoken(distinct)
         if spoken is None:
             return None
-        spoken.update(each for each in distinct if len(each) > ROUTINE_BYTES)
+        if max(sizes) > ROUTINE_BYTES:
+            spoken.update(each for each in distinct if len(each) > ROUTINE_BYTES)
         silent = distinct.keys() - spoken if spoken else distinct.keys()
-        self._cache.update(dict.fromkeys(silent, _KEPT if self._repeats is None else _ONCE))
+        verdict = _KEPT if self._repeats is None else _ONCE
+        self._cache.update(zip(silent, repeat(verdict), strict=False))
         self._cache_bytes += size - sum(map(len, spoken))
         if self._repeats is not None and not seen:
             self._unseen |= silent
