@@ -109,8 +109,12 @@ def case_of_path(
     error_type: str = "",
     attribution: AttributionName | None = None,
     deciding: tuple[str, int] | None = None,
+    blind: bool = False,
 ) -> Case:
-    """The case of logs on disk; a folder's `expected.yaml` says what is not given. Raises `UsageError`."""
+    """The case of logs on disk; a folder's `expected.yaml` says what is not given. Raises `UsageError`.
+
+    `blind` takes no line from there, as where nobody has named one.
+    """
     if not os.path.exists(path):
         raise UsageError(f"there is no incident and no file or directory {_printable(path)}")
     folder, name = (path, ".") if os.path.isdir(path) else (os.path.dirname(path) or ".", os.path.basename(path))
@@ -127,7 +131,7 @@ def case_of_path(
     evidence = expected.get("evidence")
     told += [
         (str(entry.get("source")), entry["line"])
-        for entry in (evidence if isinstance(evidence, list) and deciding is None else ())
+        for entry in (evidence if isinstance(evidence, list) and deciding is None and not blind else ())
         if isinstance(entry, dict) and isinstance(entry.get("line"), int)
     ]
     name = os.path.basename(os.path.abspath(path)) or "incident"

@@ -49,6 +49,15 @@ def known_of(report: Report) -> Known:
     return Known(report.status, report.error_type, report.attribution, report.decided_by.rule)
 
 
+def _right(incident: Labelled, known: Known) -> bool:
+    """Whether a verdict is the one that the job's label states."""
+    if known.status != incident.status:
+        return False
+    return known.status != "failed" or (
+        known.error_type in incident.error_types and known.attribution in incident.attributions
+    )
+
+
 class Corpus:
     """The fixtures beside a rules directory; empty outside a checkout."""
 
@@ -86,7 +95,10 @@ class Corpus:
         return {incident.folder: self.verdict(incident, rule_set) for incident in self.incidents}
 
     def changes(self, before: RuleSet, after: RuleSet, words: Sequence[str]) -> Iterator[tuple[str, Known, Known]]:
-        """The jobs whose verdict a new rule changes; only those that hold one of its words are asked."""
+        """The jobs whose verdict a new rule changes for another than their label's; a change to that one is none.
+
+        Only those that hold one of its words are asked.
+        """
         for incident in self.incidents:
             text = self._texts[incident.folder]
             if text is not None and not any(word in text for word in words):
@@ -94,7 +106,7 @@ class Corpus:
             if incident.folder not in self._verdicts:
                 self._verdicts[incident.folder] = self.verdict(incident, before)
             old, new = self._verdicts[incident.folder], self.verdict(incident, after)
-            if old.verdict != new.verdict:
+            if old.verdict != new.verdict and not _right(incident, new):
                 yield incident.folder, old, new
 
     def negatives(
