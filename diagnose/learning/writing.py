@@ -149,7 +149,8 @@ def _unnamed(folder: str, path: str, data: bytes) -> bool:
     try:
         _write(handle, data)
         try:
-            os.link(f"/proc/self/fd/{handle}", path, follow_symlinks=True)
+            # Only with a directory's handle does Python ask for the file behind the link, not for the link.
+            os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle, follow_symlinks=True)
         except FileExistsError:
             raise
         except OSError:
