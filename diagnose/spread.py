@@ -245,17 +245,27 @@ def with_head(blocks: Iterable[bytes], learn: Callable[[bytes], None]) -> Iterat
     waiting: list[bytes] = []
     size = 0
     learnt = False
-    for block in blocks:
-        if learnt:
-            yield block
-            continue
-        waiting.append(block)
-        size += len(block)
-        if size >= HEAD_BYTES:
-            learn(b"".join(waiting)[:HEAD_BYTES])
-            learnt = True
-            yield from waiting
-            waiting.clear()
+    try:
+        for block in blocks:
+            if learnt:
+                yield block
+                continue
+            waiting.append(block)
+            size += len(block)
+            if size >= HEAD_BYTES:
+                learn(b"".join(waiting)[:HEAD_BYTES])
+                learnt = True
+                yield from waiting
+                waiting.clear()
+    except SourceError:
+        # What stands before the place where a source breaks off is there to be read.
+        yield from _learnt(waiting, learn)
+        raise
+    yield from _learnt(waiting, learn)
+
+
+def _learnt(waiting: list[bytes], learn: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The blocks of a source that is shorter than a head."""
     if waiting:
         learn(b"".join(waiting)[:HEAD_BYTES])
         yield from waiting

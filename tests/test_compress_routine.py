@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.compress import Compressor, Filters, Guard, Listeners, Ranges, ranges
+from diagnose.compress import Compressor, Filters, Guard, Listeners, Ranges, ranges, silence
 from diagnose.compress import routine as module
 from diagnose.compress.relax import template
 from diagnose.compress.routine import MARK, Routine
@@ -95,6 +96,24 @@ def test_the_same_lines_as_line_by_line(seed: int, together: int, monkeypatch: p
             assert run(data, routine, chunk=chunk, listeners=listeners) == expected
             assert routine.ready
             assert run(data, routine, chunk=chunk, listeners=listeners) == expected  # all learnt, no warm-up
+
+
+@needs_pcre2
+@pytest.mark.parametrize("listeners", [None, LISTENERS])
+def test_among_many_new_templates_it_stays_the_same(
+    listeners: Listeners | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands for a line taken out is none of the new templates that are learnt together."""
+    monkeypatch.setattr(silence, "REPAID", 1)
+    words = ("".join(letters) for letters in itertools.product("abcdefghij", repeat=4))
+    lines = [f"noise {n} of {n}.5" for n in range(100, 400)]
+    for n in range(100, 400):
+        lines += [f"novel {next(words)}", f"noise {n} of {n}.5"]
+    lines += ["Traceback (most recent call last):", *(f"noise {n} of {n}.5" for n in range(100, 300))]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    routine = Routine(50)
+    assert run(data, routine, chunk=9000, listeners=listeners) == run(data, Slow(), chunk=9000, listeners=listeners)
+    assert routine.ready
 
 
 @needs_pcre2

@@ -49,6 +49,10 @@ def read(texts: list[tuple[str, bool]], kind: str, *, seats: bool, monkeypatch: 
 @example([("[rank3]:", 3, "x = y", False)] * 3 + [("[rank12]: ", 2, "x = y", True)] * 3, "job")
 @example([("[default1]:", 2, "x = y", False), ("[rank3]:", 0, "KeyError: 1", True)] * 3, "job")
 @example([("GPU 00000000:B1:00.0", 0, "", False), ("", 4, "Clocks", False), ("", 0, "KeyError: 1", False)] * 2, "job")
+@example([("", 2, "3 of 4", False), ("", 2, "2026-03-01 10:00:00 x", False), ("", 2, "[0]: y", False)], "job")
+@example([("gx-7: ", 2, "x = y", True)] * 6 + [("gx-7: ", 2, "x [repeated 3x across cluster]", False)], "job")
+@example([("worker/3 ", 2, "x = y", True)] * 8 + [("worker/3 ", 2, "| Name | Type", False)], "job")
+@example([("[0]:[rank4]: ", 3, "x = y", True)] * 8 + [("[0]:[rank4]: ", 3, "a > y ]<stderr>: x", False)], "job")
 @example([("12: ", 4, "x = y", True)] * 6 + [("12: ", 4, "torch/distributed/run.py: x", True)] * 2, "job")
 def test_as_if_every_prefix_were_read(given_lines, kind: str) -> None:
     texts = [(prefix + " " * blanks + body, guarded) for prefix, blanks, body, guarded in given_lines]

@@ -74,6 +74,17 @@ def test_files_of_all_kinds_in_one_folder(tmp_path: Path, rule_set: RuleSet) -> 
     assert len(many.coverage.sources) >= 6
 
 
+@pytest.mark.parametrize("expanded", [5, 900])
+def test_a_short_log_that_breaks_off_is_read_up_to_there(tmp_path: Path, rule_set: RuleSet, expanded: int) -> None:
+    """The beginning that is looked over first is not lost with what never comes."""
+    packed = gzip.compress((steps(expanded) + FAILURE).encode())
+    (tmp_path / "job.log.gz").write_bytes(packed[:-8])
+    for report in both([str(tmp_path / "job.log.gz")], rule_set):
+        assert report.error_type == "KeyError"
+        assert report.stats.lines == expanded + 4
+        assert "cut off" in report.coverage.not_read[0]
+
+
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_the_year_of_stamps_that_leave_it_out(tmp_path: Path, rule_set: RuleSet, order: str) -> None:
     """It comes from another log of the job, whichever is read first and in whichever process."""

@@ -173,6 +173,8 @@ class Compressor:
         if self._routine.ready and not self._hold and self._watch is None:
             text, cut = self._routine.cut(text)
         lines = lines_of(text) if cut else run.lines
+        if cut:  # or it would be learnt like any new template that nothing speaks of
+            self._cache[MARK] = None
         run.count = len(lines)
         templates = lines_of(template(text))
         if self._watch is not None:

@@ -146,7 +146,9 @@ def _bracket(text: str, pos: int, head: Head, known: Prefixes) -> int:
         if end > 0:
             return end
         if ">" in text[pos : pos + 100] and "]<std" in text[pos : pos + 100]:
-            return writers.mpi_tag(text, pos, head)
+            end = writers.mpi_tag(text, pos, head)
+            if end > 0:
+                return end
         if c == " ":
             return loggers.bracket_word(text, pos, head, known.clock)
         return writers.bracket_label(text, pos, head, known)

@@ -51,7 +51,9 @@ class Seats(NoSeats):
         if at < 0:
             return None
         seat = self._seats.get(text[: at + 3])
-        return seat if seat is not None and _is_plain(text, at) else None
+        if seat is None or not _is_plain(text, at) or (seat.head.place and not _is_placed(text)):
+            return None
+        return seat
 
     def note(self, text: str, start: int, head: Head, stream: str) -> None:
         """Remember what the prefixes of a line were found to say, where others with its beginning say the same."""
@@ -70,6 +72,11 @@ class Seats(NoSeats):
 
 def _is_plain(text: str, at: int) -> bool:
     """Whether no label may stand behind the blanks, and nothing that is unwrapped or drawn over before them."""
-    if not at and text[2:3] in {" ", "\t"} and text.lstrip(" \t")[:1] in _OPENS_LABEL:
+    if not at and text.lstrip(" \t")[:1] in _OPENS_LABEL:
         return False
     return "%|" not in text and (not text[:1].isdigit() or " std" not in text[18:44])
+
+
+def _is_placed(text: str) -> bool:
+    """Whether a line of a named place is no row of a table, which bears no name, and no note of Ray's is to be cut."""
+    return "|" not in text and "[repeated " not in text
