@@ -37,6 +37,7 @@ def _patterns() -> list[tuple[str | bytes, int]]:
             and "lint" not in module.name
         ):
             importlib.import_module(module.name)
+    gc.unfreeze()  # what a run of the command line has frozen is not listed
     return [(found.pattern, found.flags) for found in gc.get_objects() if isinstance(found, Lazy)]
 
 
