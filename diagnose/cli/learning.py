@@ -10,17 +10,21 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from typing import TYPE_CHECKING, get_args
 
 from diagnose.cli.streams import say
-from diagnose.errors import UsageError
+from diagnose.dataclass import replace
+from diagnose.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from diagnose.learning.case import Case, CaseLine
     from diagnose.learning.propose import Author, Proposal
     from diagnose.learning.trial import Trial
+    from diagnose.models.learning import CandidateState
     from diagnose.models.rule import NegativeExample, RuleSet
     from diagnose.store.database import Database
+    from diagnose.store.review import Review
 
 _TOKEN_BYTES = 8 * 1024
 _MOST = 20
@@ -64,9 +68,9 @@ def run_propose(options: argparse.Namespace) -> int:
         raise UsageError("--pull-request needs a branch to be opened for: give --push REMOTE")
     if len(options.incidents) > _MOST:
         raise UsageError(f"{len(options.incidents)} incidents at once; give at most {_MOST}")
-    root = _root(options.dir)
+    root = root_of(options.dir)
     token = _token(options.pull_request) if options.pull_request else ""
-    proposals = list(_proposals(options, root))
+    proposals = [_unless_rejected(proposal) for proposal in _proposals(options, root)]
     made = [proposal for proposal in proposals if proposal.rule is not None]
     for proposal in proposals:
         if proposal.rule is None:
@@ -78,14 +82,47 @@ def run_propose(options: argparse.Namespace) -> int:
             print(f"# {proposal.path}\n{proposal.text}", end="")
     elif made and options.push:
         target = Target(options.push, options.branch, options.pull_request, options.api, options.project, options.base)
+        _keep(made)
         print(publish(made, root, target, token, say))
     elif made:
+        _keep(made)
         for path in write_files(made, root):
             print(f"wrote {path}")
         patch = options.patch or f"{made[0].rule.id}.patch"  # type: ignore[union-attr] # those with rules
         write_whole(patch, patch_text(made, _prefix(root)))
         print(f"wrote {patch}: {title_of(made)}")
     return 0 if len(made) == len(proposals) else 1
+
+
+def _unless_rejected(proposal: Proposal) -> Proposal:
+    """A proposal, or that a person has said no to it already."""
+    rule = proposal.rule
+    if rule is None or _reviewed(lambda review: review.state(rule)) != "rejected":
+        return proposal
+    why = f"the rule {rule.id} was rejected; see: diagnose rules candidates show {rule.id}"
+    return replace(proposal, rule=None, why_not=(why,))
+
+
+def _keep(made: list[Proposal]) -> None:
+    """Lets the memory know of what is proposed, before it leaves: what is cut short there can be promoted from here."""
+    for proposal in made:
+        if (rule := proposal.rule) is not None:
+            author, origin = ", ".join(rule.author), proposal.case.id
+            _reviewed(methodcaller("propose", rule, author, origin))
+
+
+def _reviewed(ask: Callable[[Review], CandidateState | None]) -> CandidateState | None:
+    """What the memory says of a candidate; None where there is no memory, or it cannot be used."""
+    try:
+        with recorded_memory() as database:
+            if database is None:
+                return None
+            from diagnose.store.review import Review
+
+            return ask(Review(database))
+    except StoreError as error:
+        say(f"not kept as a candidate: {error}")
+        return None
 
 
 def _proposals(options: argparse.Namespace, root: str) -> Iterator[Proposal]:
@@ -96,11 +133,10 @@ def _proposals(options: argparse.Namespace, root: str) -> Iterator[Proposal]:
     from diagnose.redaction import Redactor
     from diagnose.rules.lint.engines import re2_module
     from diagnose.rules.lint.run import fixtures_beside, log_names
-    from diagnose.rules.load import load_rules
 
     if re2_module() is None:
         raise UsageError("rules are proposed only where RE2 can check them: pip install 'gpu-job-diagnose[llm]'")
-    rule_set = load_rules(options.rules) if not options.dir else _rules_with(options)
+    rule_set = joined_rules(options)
     corpus = Corpus(fixtures_beside(root), judged)
     if not corpus.incidents:
         say(f"there is no corpus beside {root}: verdicts are not checked, do that in a checkout")
@@ -118,11 +154,13 @@ def _proposals(options: argparse.Namespace, root: str) -> Iterator[Proposal]:
         yield proposal
 
 
-def _rules_with(options: argparse.Namespace) -> RuleSet:
+def joined_rules(options: argparse.Namespace) -> RuleSet:
     """The shipped rules, the site's, and those of the directory that is written to."""
     from diagnose.rules.load import load_rules
     from diagnose.rules.tree import shipped_rules
 
+    if not options.dir:
+        return load_rules(options.rules)
     own = [] if os.path.realpath(options.dir) == os.path.realpath(shipped_rules()) else [options.dir]
     whole = os.path.isfile(os.path.join(options.dir, "taxonomy.yml"))
     if own and whole:
@@ -140,7 +178,7 @@ def _case(name: str, options: argparse.Namespace, rule_set: RuleSet) -> tuple[Ca
             name, rule_set, error_type=options.label, attribution=options.attribution, deciding=place
         ), True
     incident, known = None, False
-    with _memory() as database:
+    with recorded_memory() as database:
         if database is not None:
             from diagnose.store.incidents import StoredIncidents
 
@@ -159,7 +197,7 @@ def _place(text: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _memory() -> Iterator[Database | None]:
+def recorded_memory() -> Iterator[Database | None]:
     """The database of the memory; None where there is none yet."""
     from diagnose.services import database_place, open_memory
 
@@ -189,7 +227,8 @@ def _author(case: Case, trial: Trial, redact: Callable[[str], str], taken: list[
     return ModelAuthor(ChatModel(settings), trial.rule_set, redact, negatives, known)
 
 
-def _root(given: str) -> str:
+def root_of(given: str) -> str:
+    """The rules directory that is written to."""
     from diagnose.rules.new import rules_of_checkout
 
     return given or rules_of_checkout()
@@ -233,7 +272,7 @@ def run_diff(options: argparse.Namespace) -> int:
         before, after = (_directory(name, stack) for name in (options.before, options.after))
         fixtures = fixtures_beside(after)
         if not os.path.isdir(fixtures):
-            fixtures = fixtures_beside(_root(""))
+            fixtures = fixtures_beside(root_of(""))
         corpus = Corpus(fixtures, judged)
         sets = [load_rules(options.rules, shipped=directory) for directory in (before, after)]
         healthy = tuple(
@@ -265,7 +304,7 @@ def run_stats(options: argparse.Namespace) -> int:
     from diagnose.learning.stats import rule_figures
     from diagnose.rules.load import load_rules
 
-    with _memory() as database:
+    with recorded_memory() as database:
         if database is None:
             raise UsageError("nothing is recorded yet: run `diagnose LOG --record`, or set DIAGNOSE_DATABASE")
         from diagnose.store.candidates import StoredRuleRecords

@@ -28,6 +28,7 @@ examples:
   diagnose rules noise healthy.log
   diagnose rules propose logs/ --label NetworkError --line job.log:118
   diagnose rules propose i3f2a90bc1d2e --push origin --pull-request github
+  diagnose rules candidates promote agent-crates-on-shelves-3f2a90bc1d
   diagnose rules diff main rules
   diagnose rules schema diagnosis-rule > .schema.json"""
 
@@ -46,6 +47,7 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    from diagnose.cli.candidates import add_candidates_parser
     from diagnose.cli.learning import add_learning_parsers
 
     own = parser.add_subparsers(dest="rules_verb", required=True, metavar="VERB")
@@ -79,12 +81,14 @@ def add_rules_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     coverage = add("coverage", "print which error types are known in which programs' words, as Markdown")
     coverage.add_argument("--gaps", action="store_true", help="only what no rule covers, one pair a line")
     add_learning_parsers(add)
+    add_candidates_parser(add)
     schema = add("schema", "print the JSON Schema of a kind of rule file")
     schema.add_argument("name", nargs="?", default="", help="diagnosis-rule, filter-rule, table, policy or taxonomy")
 
 
 def run_rules(options: argparse.Namespace) -> int:
     """Run one of the verbs."""
+    from diagnose.cli.candidates import run_candidates
     from diagnose.cli.learning import run_diff, run_propose, run_stats
 
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -98,6 +102,7 @@ def run_rules(options: argparse.Namespace) -> int:
         "propose": run_propose,
         "diff": run_diff,
         "stats": run_stats,
+        "candidates": run_candidates,
         "schema": _schema,
     }
     return verbs[options.rules_verb](options)

@@ -1,7 +1,7 @@
 """What is learnt while jobs fail: candidate filter rules, what became of rules, and by whom both are kept.
 
-In: nothing. Out: `Fingerprint`, `FilterCandidate`, `RuleRecord`, and the protocols by which the pipeline is advised of
-new filter rules and by which the learning loop reads and writes what a store keeps.
+In: nothing. Out: `Fingerprint`, `FilterCandidate`, `Proposed`, `RuleRecord`, and the protocols by which the pipeline is
+advised of new filter rules and by which the learning loop reads and writes what a store keeps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from diagnose.dataclass import dataclass
 from diagnose.models.flow import LogSource
 from diagnose.models.memory import JobContext
-from diagnose.models.rule import FilterRule
+from diagnose.models.rule import DiagnosisRule, FilterRule
 
 CandidateState = Literal["proposed", "applied", "rejected", "promoted"]
 
@@ -46,6 +46,30 @@ class FilterCandidate:
     state: CandidateState = "proposed"
     hits: int = 0
     created: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A candidate of either kind, as people review it.
+
+    `id` is what it goes by, whatever other candidates share its rule's name. A filter rule is for jobs of its
+    `fingerprint`; a diagnosis rule was written for the incident or the logs that `origin` names, and its `hits` are the
+    recorded diagnoses in which it had a finding. `origin` may hold names and paths of the site.
+    """
+
+    id: str
+    rule: FilterRule | DiagnosisRule
+    state: CandidateState
+    author: str
+    hits: int
+    created: str
+    fingerprint: Fingerprint | None = None
+    origin: str = ""
+
+    @property
+    def kind(self) -> str:
+        """`filter` or `diagnosis`."""
+        return "filter" if isinstance(self.rule, FilterRule) else "diagnosis"
 
 
 class FilterCandidates(Protocol):

@@ -10,19 +10,20 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from typing import cast
+from typing import TypeVar, cast
 
 from sqlalchemy import select, update
 
 from diagnose.dataclass import dataclass, fields, is_dataclass
 from diagnose.models.learning import CandidateState, FilterCandidate, Fingerprint, RuleRecord
-from diagnose.models.rule import FilterRule
+from diagnose.models.rule import DiagnosisRule, FilterRule
 from diagnose.rules.decode import decode
 from diagnose.store.database import Database
 from diagnose.store.incidents import iso_time, seconds_of
 from diagnose.store.tables import Attempt, Candidate, Diagnosis, FindingRow, IncidentRow
 
-_KIND = "filter"
+FILTER = "filter"
+_Rule = TypeVar("_Rule", FilterRule, DiagnosisRule)
 _DECIDED = ("rejected", "promoted")
 _SHADOW = "experimental"  # so `rules/judge.py` begins to say why it sets them aside
 _MOST = 1_000  # candidates of one fingerprint
@@ -40,11 +41,11 @@ class StoredCandidates:
         with self.database.reading() as session:
             rows = session.scalars(
                 select(Candidate)
-                .where(Candidate.kind == _KIND, Candidate.scope == _scope(fingerprint))
+                .where(Candidate.kind == FILTER, Candidate.scope == _scope(fingerprint))
                 .order_by(Candidate.id)
                 .limit(_MOST)
             ).all()
-        read = [(row, _rule(row.body)) for row in rows]
+        read = [(row, rule_of(row.body, FilterRule)) for row in rows]
         found = [
             FilterCandidate(
                 rule, fingerprint, row.author, cast("CandidateState", row.status), row.hits, iso_time(row.created)
@@ -63,11 +64,11 @@ class StoredCandidates:
             if row is not None and row.status in _DECIDED:
                 return
             if row is None:
-                row = Candidate(id=key, kind=_KIND, created=seconds_of(candidate.created) or now, hits=0)
+                row = Candidate(id=key, kind=FILTER, created=seconds_of(candidate.created) or now, hits=0)
                 session.add(row)
             row.scope = _scope(candidate.fingerprint)
             row.status = candidate.state
-            row.body = json.dumps(_plain(candidate.rule), ensure_ascii=False)
+            row.body = json.dumps(plain(candidate.rule), ensure_ascii=False)
             row.author = candidate.author
             row.samples = list(candidate.rule.examples.noise)
             row.hits = max(row.hits, candidate.hits)
@@ -84,12 +85,17 @@ class StoredCandidates:
 
     def decide(self, fingerprint: Fingerprint, id: str, state: CandidateState) -> bool:
         """Says what became of one; False where it is not there."""
-        with self.database.writing() as session:
-            row = session.get(Candidate, _key(fingerprint, id))
-            if row is None:
-                return False
-            row.status, row.updated = state, self.clock()
-            return True
+        return decide(self.database, _key(fingerprint, id), state, self.clock())
+
+
+def decide(database: Database, key: str, state: CandidateState, now: float) -> bool:
+    """Says what became of the candidate of a key; False where it is not there."""
+    with database.writing() as session:
+        row = session.get(Candidate, key)
+        if row is None:
+            return False
+        row.status, row.updated = state, now
+        return True
 
 
 def _in_shadow(excluded: str | None) -> bool:
@@ -105,18 +111,20 @@ def _key(fingerprint: Fingerprint, rule: str) -> str:
     return sha256(f"{_scope(fingerprint)}\0{rule}".encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A rule as mappings, lists and plain values, which decode to it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 
-def _rule(body: str) -> FilterRule | None:
-    rule, problems = decode(body.encode("utf-8", "backslashreplace"), "candidate", FilterRule)
+def rule_of(body: str, kind: type[_Rule]) -> _Rule | None:
+    """The rule that was kept as this text; None where it cannot be read."""
+    rule, problems = decode(body.encode("utf-8", "backslashreplace"), "candidate", kind)
     return None if problems else rule
 
 
