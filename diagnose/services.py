@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.dataclass import dataclass, replace
@@ -152,8 +152,9 @@ def _advisers(database: Database, rules: RuleSet, settings: ServiceSettings) -> 
     if settings.index is None:
         return None
     from diagnose.agents.second_opinion import advisers
+    from diagnose.store.healthy import HealthyTemplates
 
-    return advisers(rules, None, _Past(database, rules, settings.index))
+    return advisers(rules, None, _Past(database, rules, settings.index), HealthyTemplates(database))
 
 
 class _Past:
@@ -182,7 +183,9 @@ def _with_model(known: SecondOpinion | None, rules: RuleSet, model: ModelSetting
     """Whom to ask, with a model beside what past incidents say."""
     from diagnose.agents.second_opinion import Advisers, advisers
 
-    return advisers(rules, model, known.neighbours if isinstance(known, Advisers) else None)
+    if not isinstance(known, Advisers):
+        return advisers(rules, model)
+    return advisers(rules, model, known.neighbours, known.healthy)
 
 
 @contextlib.contextmanager
@@ -207,13 +210,14 @@ def memory_of(
 ) -> StoredMemory:
     """The memory of runs in a database."""
     from diagnose.report.contract import to_json
+    from diagnose.store.healthy import HealthyTemplates
     from diagnose.store.memory import StoredMemory
 
     return StoredMemory(
         database,
         tell,
         records=settings.records,
-        teller=lambda: _Gathered(rules),
+        teller=lambda: _Gathered(rules, HealthyTemplates(database)),
         document=to_json,
         on_recorded=on_recorded,
         nodes=settings.nodes,
@@ -255,11 +259,11 @@ def log_agent_of(database: Database, rules: RuleSet, settings: ServiceSettings) 
 class _Gathered:
     """Tells the most telling lines of a run, redacted: what an incident is found again by."""
 
-    def __init__(self, rules: RuleSet) -> None:
+    def __init__(self, rules: RuleSet, healthy: Container[str]) -> None:
         from diagnose.agents.excerpt import Gatherer
 
         self._rules = rules
-        self._gatherer = Gatherer()
+        self._gatherer = Gatherer(healthy)
 
     def observe(self, line: Line) -> None:
         """Takes a line."""
