@@ -126,20 +126,31 @@ class RecordAssembler:
         Gives the records that are complete with a line, with the line's place; `opens` is as for `feed`, by line.
         """
         open_: _Open | None = None
-        for place, line in enumerate(lines):
+        place, end = 0, len(lines)
+        while place < end:
+            line = lines[place]
+            records: list[Record] = []
             if open_ is not None and abs(line.number - self._swept) < self._sweep_lines:
-                # One more line of the record that took the line before it, which is the common case.
+                # More lines of the record that took the line before them, which is the common case.
+                near = abs(lines[-1].number - self._swept) < self._sweep_lines
+                if near and isinstance(open_.builder, traceback_records.TracebackBuilder):
+                    taken = open_.builder.take(lines, place)
+                    if taken:
+                        place += taken
+                        open_.number = lines[place - 1].number
+                        continue
                 step = open_.builder.add(line)
                 if step is Step.TAKEN:
                     open_.number = line.number
-                    continue
-                records = self._evaluations.sift(self._stepped(line, step, opens=opens[place] != 0))
+                else:
+                    records = self._evaluations.sift(self._stepped(line, step, opens=opens[place] != 0))
             else:
                 records = self.feed(line, opens=opens[place] != 0, lists=False)
             if records:
                 yield place, records
             plainly = self._documents.over and not self._tables.busy
             open_ = self._open.get(line.stream) if plainly else None
+            place += 1
 
     def finish(self) -> list[Record]:
         """Close what is open."""

@@ -5,8 +5,9 @@ In: lines of one stream, one by one. Out: the records a builder made of them whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import count, repeat
 from typing import Protocol
 
 from diagnose.models import Line, Record
@@ -57,6 +58,17 @@ class Lines:
         if len(self._entries) > 2 * self._limit:
             self._trim()
         return serial
+
+    def extend(self, lines: Sequence[Line]) -> None:
+        """Take lines in a row, as `add` would one by one."""
+        place = 0
+        while place < len(lines):
+            some = lines[place : place + 2 * self._limit + 1 - len(self._entries)]
+            self._entries.extend(zip(count(self.next), some, repeat(False)))
+            self.next += len(some)
+            place += len(some)
+            if len(self._entries) > 2 * self._limit:
+                self._trim()
 
     def pop_blank_tail(self) -> list[Line]:
         """Take back the blank lines at the end: they separate this record from what follows."""

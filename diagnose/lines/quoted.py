@@ -7,11 +7,13 @@ that might report a failure of this run is not quoted, and a traceback only wher
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from diagnose.patterns import Lazy
 
 _MAX_OPEN = 200
 _KEY_WINDOW = 100
+_USUAL = 300  # characters of an indented line
 
 _SAMPLE_KEYS = (
     r"targets?|predict(?:ed|ions?)|preds?|ground[ _-]?truth|gold|hypothesis|completions?|references?"
@@ -130,7 +132,7 @@ def is_quoted(body: str) -> bool:
     """Whether this body alone shows that it only quotes."""
     c = body[:1]
     if c in {" ", "\t"}:
-        return _indented(body)
+        return _known_indented(body) if len(body) <= _USUAL else _indented(body)
     if c == "+":
         return _TRACE.match(body) is not None and "Exception Group" not in body
     if c in {"{", "'", '"'}:
@@ -184,6 +186,9 @@ def _indented(body: str) -> bool:
     if second in {'"', "'", "{"}:
         return _object(body)
     return second == ">" and _CITED.match(body) is not None
+
+
+_known_indented = lru_cache(maxsize=4096)(_indented)  # ranks that die at once show the same lines
 
 
 def _object(body: str) -> bool:

@@ -162,7 +162,7 @@ class LineReader:
         """A further line of a seat: an indented one, of a writer whose name was read before."""
         head, source = seat.head, self._source
         body = text[seat.start :] if seat.start else text
-        if head.tagged:
+        if head.tagged and self._shown.get(seat.place) != seat.shown:
             self._show(head)
         if self._known.labelled is None:
             self._known.unlabelled()

@@ -21,11 +21,13 @@ _OPENS_LABEL = frozenset("[0123456789")
 
 @dataclass(slots=True)
 class Seat:
-    """What lines with this beginning have in common."""
+    """What lines with this beginning have in common; `place` is whose output it is, as far as rank tags go."""
 
     start: int
     head: Head
     stream: str
+    place: tuple[str, int | None, int | None]
+    shown: tuple[int | None, ...]
 
 
 class NoSeats:
@@ -67,7 +69,8 @@ class Seats(NoSeats):
             return
         if len(self._seats) >= _MAX_SEATS:
             self._seats.clear()
-        self._seats[text[: at + 3]] = Seat(start, head, stream)
+        place = (head.place, head.writer_local, head.task)
+        self._seats[text[: at + 3]] = Seat(start, head, stream, place, (head.writer_rank, head.writer_rank))
 
 
 def _is_plain(text: str, at: int) -> bool:

@@ -8,6 +8,8 @@ errors) come out with `quoted` and the field `ignored`: they ended nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diagnose.lines.faults import open_fault
 from diagnose.lines.grammar import Builder, Lines, Step, plain
 from diagnose.lines.launcher_blocks import LauncherBlock
@@ -111,6 +113,13 @@ class TracebackBuilder:
             if raised:
                 self._tag = _tag(line)
         return step
+
+    def take(self, lines: Sequence[Line], place: int) -> int:
+        """Takes the frames and their code that stand from `place` on in a turn of the stream; how many lines."""
+        taken = 0 if self._block is not None else self._parser.take(lines, place)
+        if taken:
+            self._lines.extend(lines[place : place + taken])
+        return taken
 
     def close(self) -> list[Record]:
         """The traceback, or its lines alone where it turned out to be none."""

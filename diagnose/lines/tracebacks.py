@@ -7,8 +7,11 @@ IPython's arrows, and tracebacks that travel inside messages: DataLoader workers
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import lru_cache
+from itertools import islice
+from typing import Final
 
 from diagnose.dataclass import dataclass, field
 from diagnose.lines.frames import add_frame, make_frame, read_file_line
@@ -23,7 +26,7 @@ from diagnose.lines.traceback_lines import (
     read_exception_line,
     read_header,
 )
-from diagnose.models import Frame, RaisedException
+from diagnose.models import Frame, Line, RaisedException
 from diagnose.patterns import Lazy
 
 MESSAGE_CHARS = 4096
@@ -31,6 +34,7 @@ _MAX_NOISE = 32
 _MAX_EXCEPTIONS = 64
 _MAX_FREE_LINES = 8
 _MAX_INDENTED = 400
+_USUAL = 300  # characters of a line of a traceback
 _REMOTE = "RemoteTraceback"
 _BOX_FRAME = Lazy(r"(\S.{0,1023}?):(\d{1,9}) in (\S.{0,199})\Z")
 _BOX_SIDES = "│┃|"
@@ -66,6 +70,26 @@ class _Raised:
 
     def last(self) -> str:
         return next((text for text in reversed(self.more) if text.strip()), self.message).rstrip()
+
+
+CODE: Final = Frame("", None, None, user=False)
+"""Stands for a line of code below a frame."""
+
+
+def _plain(body: str) -> Frame | None:
+    """The frame that a line names, or `CODE`; None where it needs a closer look."""
+    return _plain_line(body) if len(body) <= _USUAL else None
+
+
+@lru_cache(maxsize=4096)  # ranks that die at once show the same lines
+def _plain_line(body: str) -> Frame | None:
+    if body[:1] not in {" ", "\t"} or HEADER in body:
+        return None
+    stripped = body.lstrip()
+    if not stripped:
+        return None
+    frame = read_file_line(stripped) if stripped.startswith('File "') else None
+    return CODE if frame is None else frame
 
 
 class TracebackParser:
@@ -145,6 +169,24 @@ class TracebackParser:
         if state is _State.BOX:
             return self._in_box(text)
         return self._in_ipython(text, serial)
+
+    def take(self, lines: Sequence[Line], place: int) -> int:
+        """Takes lines from `place` on as long as they are frames and code; how many. What `push` would do, at once."""
+        if self.state is not _State.FRAMES or self._lead or self._gutter or self._base:
+            return 0
+        end = place
+        for line in islice(lines, place, None):
+            plain = _plain(line.body)
+            if plain is None:
+                break
+            end += 1
+            if plain is CODE:
+                self._expect_code = False
+            else:
+                self._take_frame(line.body, plain)
+        if end > place:
+            self.raised_now = False
+        return end - place
 
     def exceptions(self, index: Callable[[int], int | None]) -> tuple[RaisedException, ...]:
         """The exceptions in the order raised; `index` turns a serial number into an index of the record's lines."""
