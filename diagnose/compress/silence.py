@@ -7,7 +7,7 @@ made when enough templates have come to repay it: it is built for speed, in some
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
@@ -19,8 +19,8 @@ REPAID: Final = 20_000
 class Silence:
     """Knows which templates hold none of some literals; never changes what is found."""
 
-    def __init__(self, literals: Iterable[bytes]) -> None:
-        self._literals = sorted(set(literals))
+    def __init__(self, literals: Collection[bytes]) -> None:
+        self._literals = literals
         self._left = REPAID
         self._automaton: BytesAhoCorasick | None = None
 
@@ -30,7 +30,7 @@ class Silence:
             self._left -= len(templates)
             if self._left > 0:
                 return None
-            self._automaton = BytesAhoCorasick(self._literals, implementation=Implementation.DFA)
+            self._automaton = BytesAhoCorasick(sorted(set(self._literals)), implementation=Implementation.DFA)
         text = b"\n".join(templates)
         found: set[bytes] = set()
         end = -1
