@@ -43,6 +43,7 @@ _FIELD = Lazy(
 )
 _MARKS = b"0123456789"
 _NOT_DIGITS = bytes(c for c in range(256) if c not in _MARKS)
+_ALIKE = bytes.maketrans(b"3456789", b"0000000")  # no stamp asks for one of these digits
 _TABLE_HEADER = Lazy(rb'^#|^[^0-9]{0,40}\b(?:timestamp|time|date|tsns)\b"?,', re.IGNORECASE)
 
 
@@ -124,9 +125,15 @@ def newest_first(block: bytes) -> bool:
     rising = falling = 0
     previous: tuple[int, bytes] | None = None
     first: tuple[int, bytes] | None = None
+    unstamped: set[bytes] = set()
     for line in lines:
+        masked = line[:_HEAD_BYTES].translate(_ALIKE) if line[:1] != b"{" else b""
+        if masked in unstamped:
+            continue
         key = stamp_key(line)
         if key is None:
+            if masked:
+                unstamped.add(masked)
             continue
         if previous is not None and previous[0] == key[0]:
             # Fractions may be missing on whole seconds: what both have is compared.

@@ -86,6 +86,9 @@ def _header(text: str) -> dict[str, int] | None:
     """Which column holds what, where `text` is the header of an export."""
     if "," not in text or len(text) > 2_000:
         return None
+    lower = text.lower()
+    if not any(word in lower for word in _MESSAGES):
+        return None
     import csv
 
     cells = [cell.strip().lower() for cell in next(csv.reader([text]), [])][:_MAX_COLUMNS]

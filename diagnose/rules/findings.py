@@ -7,7 +7,7 @@ aside because they happened outside the job's time or on a host that is none of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from time import gmtime
 
 from diagnose.dataclass import dataclass
 from diagnose.lines.inventory import Inventory
@@ -366,9 +366,13 @@ def iso(time: float | None) -> str | None:
     if time is None:
         return None
     try:
-        stamp = datetime.fromtimestamp(time, UTC)
+        microseconds = round(time * 1_000_000)
+        stamp = gmtime(microseconds // 1_000_000)  # `datetime` would be another module to load
     except (OverflowError, OSError, ValueError):
         return None
-    return (
-        stamp.strftime("%Y-%m-%dT%H:%M:%S") + (f".{stamp.microsecond // 1000:03d}" if stamp.microsecond else "") + "Z"
-    )
+    if not 1 <= stamp.tm_year <= 9999:
+        return None
+    date = f"{stamp.tm_year:04d}-{stamp.tm_mon:02d}-{stamp.tm_mday:02d}"
+    clock = f"{stamp.tm_hour:02d}:{stamp.tm_min:02d}:{stamp.tm_sec:02d}"
+    fraction = microseconds % 1_000_000
+    return f"{date}T{clock}" + (f".{fraction // 1000:03d}" if fraction else "") + "Z"
