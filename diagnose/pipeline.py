@@ -107,7 +107,7 @@ class _Run:
             report = with_opinion(report, adopted, opinion, self._clock.elapsed, decides=decides)
             verdict = adopted
         numbers = gathered.coverage.numbers
-        report = without_secrets(with_numbers_as_given(report, numbers) if numbers else report)
+        report = without_secrets(with_numbers_as_given(report, numbers) if numbers else report, rules)
         if self._remembrance is None:
             return report
         return self._remembrance.conclude(report, particulars(verdict, last, gathered))

@@ -210,12 +210,14 @@ def memory_of(
 ) -> StoredMemory:
     """The memory of runs in a database."""
     from diagnose.report.contract import to_json
+    from diagnose.rules.secrets import Secrets
     from diagnose.store.healthy import HealthyTemplates
     from diagnose.store.memory import StoredMemory
 
     return StoredMemory(
         database,
         tell,
+        Secrets(rules).hidden,
         records=settings.records,
         teller=lambda: _Gathered(rules, HealthyTemplates(database)),
         document=to_json,

@@ -19,6 +19,7 @@ from diagnose.rules.lint.run import context_of, lint_rules
 from diagnose.rules.lint.secrets import private
 from diagnose.rules.lint.timing import FastOnHostileLines
 from diagnose.rules.load import read_rules
+from diagnose.rules.secrets import Secrets
 
 BAD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures", "bad_rules")
 BASE = os.path.join(BAD, "_base")
@@ -90,8 +91,8 @@ def test_a_rule_that_cannot_run_does_not_stop_the_others(tmp_path):
         "/home/jane.doe/train.py",
     ],
 )
-def test_what_gives_somebody_away_is_found(line):
-    assert private(line)
+def test_what_gives_somebody_away_is_found(line, rule_set):
+    assert private(line, Secrets(rule_set))
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,8 @@ def test_what_gives_somebody_away_is_found(line):
         "decorator @torch.no_grad",
     ],
 )
-def test_what_is_invented_passes(line):
-    assert private(line) is None
+def test_what_is_invented_passes(line, rule_set):
+    assert private(line, Secrets(rule_set)) is None
 
 
 def test_noise_is_measured(rule_set):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from diagnose.dataclass import replace
 from diagnose.models import RuleSet
+from diagnose.models.rule import RedactionRule
 from diagnose.pipeline import Request, Services, diagnose
 from diagnose.report import render
 from diagnose.report.render import FORMATS
-from diagnose.rules.secrets import hidden, without_secrets
+from diagnose.rules.lint.redactions import JOINT
+from diagnose.rules.load import load_rules
+from diagnose.rules.redactions import Finder, merged
+from diagnose.rules.secrets import Secrets, without_secrets
+from tests.test_redaction_leaks import secrets
 
+RULES = load_rules()  # with their examples
+hidden = Secrets(RULES).hidden
 # Put together here, so that no scanner takes them for real ones.
 LETTERS = "AbCdEfGhIj0123456789KlMnOpQrStUvWxYz"
 
@@ -85,4 +94,47 @@ def test_no_rendering_shows_a_secret(tmp_path: Path, rule_set: RuleSet) -> None:
         assert LETTERS not in text
         assert LETTERS[::-1] not in text
         assert "hub.example" in text
-    assert without_secrets(report) is report
+    assert without_secrets(report, rule_set) is report
+
+
+SECRET_RULES = [rule for rule in RULES.redactions if rule.kind in ("key", "password") and rule.keywords]
+
+
+@pytest.mark.parametrize("rule", SECRET_RULES, ids=lambda rule: rule.id)
+def test_reports_hide_what_the_redaction_rules_call_a_secret(rule: RedactionRule) -> None:
+    for example in rule.examples.positive:
+        shown = hidden(example.text.replace(JOINT, ""))
+        assert "***" in shown
+        assert not any(part.replace(JOINT, "") in shown for part in example.hidden)
+
+
+def test_both_engines_find_the_same() -> None:
+    """Reports search by `re`, which keeps what it compiles; what leaves the process is searched against a clock."""
+    texts = [
+        example.text.replace(JOINT, "")
+        for rule in RULES.redactions
+        for example in (*rule.examples.positive, *rule.examples.negative)
+    ]
+    texts += [planted for seed in range(5) for planted, _ in secrets(seed).values()]
+    texts += [f"rank 3: é {text}\nnext" for text in texts]
+    quick, patient = Finder(SECRET_RULES, timed=False), Finder(SECRET_RULES)
+    for text in texts:
+        assert merged(quick.find(text)) == merged(patient.find(text)), text
+
+
+def test_a_sites_rule_hides_in_reports_and_cannot_hang_them() -> None:
+    rule = replace(SECRET_RULES[0], id="badge", keywords=("badge",), ignore_case=False, must=None)
+    site = replace(RULES, version=f"{RULES.version}+0123abcd")
+    known = Secrets(replace(site, redactions=(replace(rule, pattern=r"badge (?P<hidden>B-\d{4})"),)))
+    assert known.hidden("shown badge B-1234 to the gate") == "shown badge *** to the gate"
+    slow = Secrets(replace(site, redactions=(replace(rule, pattern=r"badge (?:a|aa)+$"),)))
+    assert slow.hidden("x\nbadge " + "a" * 60 + "b\ny") == "x\n***\ny"
+
+
+def test_a_text_without_a_keyword_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "diagnose.rules.redactions", None)  # importing it would raise
+    assert Secrets(RULES).hidden("RuntimeError: CUDA error: an illegal memory access") == (
+        "RuntimeError: CUDA error: an illegal memory access"
+    )
+    with pytest.raises(ImportError):
+        Secrets(RULES).hidden("password=hunter2x")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from diagnose.models import Line, LogSource
+from diagnose.rules.bundle import load_bundled
+from diagnose.rules.secrets import Secrets
 from diagnose.store.changes import Good, changes
 from diagnose.store.facts import FactReader, Facts, Seen, digest_of, facts_of, packed, unpacked
 
 SOURCE = LogSource("job.log")
+HIDE = Secrets(load_bundled()).hidden
 
 
 def line(text: str, number: int = 1, **how: object) -> Line:
@@ -52,7 +55,7 @@ def test_what_is_no_fact_is_none(text: str) -> None:
 
 
 def test_secrets_are_masked_and_what_is_per_run_is_left_out() -> None:
-    reader = FactReader()
+    reader = FactReader(HIDE)
     reader.observe(
         line("+ python train.py --api-key sk-abcdefghijklmnopqrstuv --master_port 29500 --password=hunter22x")
     )
@@ -62,7 +65,7 @@ def test_secrets_are_masked_and_what_is_per_run_is_left_out() -> None:
 
 
 def test_what_ranks_differ_in_is_no_fact_of_the_run() -> None:
-    reader = FactReader()
+    reader = FactReader(HIDE)
     for rank in range(40):
         reader.observe(line(f"export NCCL_DEVICE=mlx5_{rank}", rank + 1))
     assert reader.facts().by_kind["environment"] == {}
@@ -71,7 +74,7 @@ def test_what_ranks_differ_in_is_no_fact_of_the_run() -> None:
 def test_templates_mask_figures_and_paths() -> None:
     assert digest_of("loaded /data/a/b in 3.2 s at 0xdeadbeef") == digest_of("loaded /scratch/x/y in 41 s at 0x12ab")
     assert digest_of("loaded weights") != digest_of("loaded optimizer")
-    reader = FactReader()
+    reader = FactReader(HIDE)
     for number in range(100):
         reader.observe(line(f"step {number} loss {number}.5", number + 1))
     facts = reader.facts()
@@ -80,7 +83,7 @@ def test_templates_mask_figures_and_paths() -> None:
 
 
 def test_everything_is_bounded() -> None:
-    reader = FactReader()
+    reader = FactReader(HIDE)
     for number in range(30_000):
         word = "".join(chr(97 + int(digit)) for digit in str(number))
         reader.observe(line(f"export NCCL_{word.upper()}=x {word} --{word}={word}", number + 1))
@@ -94,12 +97,12 @@ def test_everything_is_bounded() -> None:
 )
 def test_no_line_holds_it_up(piece: str) -> None:
     for _ in range(5):  # a pattern that hangs would do so here
-        FactReader().observe(line(f"+ python x --version {piece * 4000}"))
+        FactReader(HIDE).observe(line(f"+ python x --version {piece * 4000}"))
 
 
 def test_logs_that_grow_begin_alike_and_other_runs_do_not() -> None:
     def beginning(*texts: str, stamp: float | None = None) -> str:
-        reader = FactReader()
+        reader = FactReader(HIDE)
         for number, text in enumerate(texts, 1):
             reader.observe(line(text, number, time=stamp))
         return reader.beginning

@@ -19,6 +19,7 @@ from diagnose.rules.lint.base import Labelled, log_files, read_log
 from diagnose.rules.lint.checkout import read_fixtures, read_incidents
 from diagnose.rules.lint.incidents import Judge
 from diagnose.rules.lint.secrets import private
+from diagnose.rules.secrets import Secrets
 
 _PACKED: Final = (".gz", ".zst", ".xz", ".bz2", ".tar", ".tgz", ".zip")
 _NEGATIVES: Final = 2
@@ -110,9 +111,9 @@ class Corpus:
                 yield incident.folder, old, new
 
     def negatives(
-        self, body: str, matches: Callable[[str], bool], *, but: str | None = None
+        self, body: str, matches: Callable[[str], bool], secrets: Secrets, *, but: str | None = None
     ) -> Iterator[NegativeExample]:
-        """Lines of other jobs that read most like a line and are none of its kind."""
+        """Lines of other jobs that read most like a line and are none of its kind, and hold no secrets."""
         mine = words_of(tokens(body))
         found: list[tuple[float, str, str]] = []
         for incident in self.incidents:
@@ -125,7 +126,7 @@ class Corpus:
                     continue
                 theirs = words_of(tokens(line))
                 like = len(mine & theirs) / len(mine | theirs) if theirs else 0.0
-                if like >= _LEAST_LIKE and clean(line) == line and not private(line) and not matches(line):
+                if like >= _LEAST_LIKE and clean(line) == line and not matches(line) and not private(line, secrets):
                     kind = "a job that finished" if incident.status == "no_failure" else str(incident.error_types[0])
                     found.append((like, line, f"It shares words and is of {kind} ({name})"))
         found.sort(key=lambda item: (-item[0], item[1]))

@@ -32,6 +32,7 @@ from diagnose.rules.captures import typed
 from diagnose.rules.lint.engines import compiled, re2_refuses
 from diagnose.rules.lint.secrets import private
 from diagnose.rules.prove import unsafe_constructs
+from diagnose.rules.secrets import Secrets
 
 if TYPE_CHECKING:
     from diagnose.agents.model import ChatModel
@@ -56,6 +57,7 @@ class ModelAuthor:
     ) -> None:
         self._model = model
         self._rule_set = rule_set
+        self._secrets = Secrets(rule_set)
         self._redact = redact
         self._negatives = negatives
         self._taken = taken
@@ -134,7 +136,9 @@ class ModelAuthor:
         own = [
             NegativeExample(_text(each["why"]), f"{text}\n", line.kind)
             for each in data["negatives"]
-            if (text := _text(each["line"])) and not private(text) and _matched(data["pattern"], text) is None
+            if (text := _text(each["line"]))
+            and not private(text, self._secrets)
+            and _matched(data["pattern"], text) is None
         ]
         return (*own, *self._negatives(line, data["pattern"], data["keywords"][0]))
 

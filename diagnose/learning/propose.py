@@ -170,7 +170,7 @@ def negatives_of(
         except TimeoutError:
             return True
 
-    found = list(trial.corpus.negatives(line.body, matches, but=case.folder))
+    found = list(trial.corpus.negatives(line.body, matches, trial.secrets, but=case.folder))
     return (*found, *near_misses(invented(redact(line.body)), keyword, matches))
 
 

@@ -25,6 +25,7 @@ from diagnose.rules.lint.history import ModifiedIsKept
 from diagnose.rules.lint.incidents import Judge, VerdictsKept
 from diagnose.rules.lint.run import CHECKS, context_of, lint_rules
 from diagnose.rules.lint.runner import ExampleRuns, keywords_of
+from diagnose.rules.secrets import Secrets
 
 _ELSEWHERE: Final[tuple[type[Check], ...]] = (ModifiedIsKept, VerdictsKept, NoUnknownOverlap)
 
@@ -38,6 +39,7 @@ class Trial:
     def __init__(self, rule_set: RuleSet, root: str, corpus: Corpus, judge: Judge) -> None:
         self.rule_set = rule_set
         self.corpus = corpus
+        self.secrets = Secrets(rule_set)
         self._judge = judge
         self._context = context_of(rule_set, (root,), fixtures=corpus.fixtures)
         self._context.healthy_lines  # noqa: B018 - read once for all trials

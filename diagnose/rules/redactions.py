@@ -6,20 +6,20 @@ or overlap become one, so that nothing of any of them stays; a search that takes
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import ahocorasick_rs
 
+from diagnose import precompiled
 from diagnose.models.rule import RedactionKind, RedactionRule
 from diagnose.patterns import Lazy
 
-if TYPE_CHECKING:
-    import regex
+_Match = Any  # of `re` or of `regex`
+_Search = Callable[[str, int, int], Iterator[_Match]]
 
 # What a part is called that several rules hide, the first of these that fits: what matters most comes first.
 KINDS: Final[tuple[RedactionKind, ...]] = (
@@ -33,8 +33,6 @@ KINDS: Final[tuple[RedactionKind, ...]] = (
     "mac",
     "user",
 )
-# Kinds that give access: even a report shown to its owner does without them.
-SECRETS: Final[frozenset[RedactionKind]] = frozenset({"key", "password"})
 
 _PATIENCE: Final = 0.25  # seconds for one rule in one piece of text; a safe pattern takes a thousandth of it
 _PIECE: Final = 64 * 1024  # characters searched at once; longer lines are searched in pieces ...
@@ -55,10 +53,15 @@ class Hidden(NamedTuple):
 
 
 class Finder:
-    """Searches texts for what a set of redaction rules hides."""
+    """Searches texts for what a set of redaction rules hides.
 
-    def __init__(self, rules: Iterable[RedactionRule]) -> None:
+    `timed` says whether no search may take long, whatever the pattern; without it the patterns must be known to be
+    quick, and are kept compiled from run to run.
+    """
+
+    def __init__(self, rules: Iterable[RedactionRule], *, timed: bool = True) -> None:
         self._rules = tuple(rules)
+        self._timed = timed
         by_keyword: dict[str, list[int]] = {}
         for index, rule in enumerate(self._rules):
             for keyword in filter(None, rule.keywords):
@@ -67,7 +70,7 @@ class Finder:
         self._everywhere = [index for index, rule in enumerate(self._rules) if not any(rule.keywords)]
         self._keywords = list(by_keyword)
         self._automaton: ahocorasick_rs.AhoCorasick | None = None
-        self._patterns: dict[int, regex.Pattern[str]] = {}
+        self._searches: dict[int, tuple[_Search, tuple[str, ...]]] = {}
 
     def find(self, text: str) -> list[Hidden]:
         """What each rule hides of a text, by itself: in no order, and parts may overlap. See `merged`."""
@@ -103,17 +106,15 @@ class Finder:
 
     def _search(self, index: int, text: str, start: int, end: int) -> Iterator[Hidden]:
         rule = self._rules[index]
-        pattern = self._patterns.get(index)
-        if pattern is None:
-            import regex  # most texts come to no pattern
-
-            pattern = self._patterns[index] = regex.compile(rule.pattern, flags_of(rule))
-        groups = [name for name in pattern.groupindex if name.startswith("hidden")]
+        known = self._searches.get(index)
+        if known is None:
+            known = self._searches[index] = _patient(rule) if self._timed else _quick(rule)
+        finditer, groups = known
         at = start
         while True:
             piece = min(end, at + _PIECE)
             try:
-                for match in pattern.finditer(text, at, piece, timeout=_PATIENCE):
+                for match in finditer(text, at, piece):
                     spans = [span for group in groups if (span := match.span(group))[0] >= 0]
                     for first, last in spans or [match.span()]:
                         if first < last and _passes(rule, text[first:last]):
@@ -123,6 +124,25 @@ class Finder:
             if piece >= end:
                 return
             at = piece - _OVERLAP
+
+
+def _patient(rule: RedactionRule) -> tuple[_Search, tuple[str, ...]]:
+    """A search that raises `TimeoutError` rather than take long."""
+    import regex  # most texts come to no pattern
+
+    pattern = regex.compile(rule.pattern, flags_of(rule))
+    return lambda text, start, end: pattern.finditer(text, start, end, timeout=_PATIENCE), _groups(pattern.groupindex)
+
+
+def _quick(rule: RedactionRule) -> tuple[_Search, tuple[str, ...]]:
+    """A search by `re`, whose compiled patterns outlive a run."""
+    flags = re.ASCII | re.MULTILINE | (re.IGNORECASE if rule.ignore_case else 0)
+    pattern = precompiled.compile(rule.pattern, flags)
+    return pattern.finditer, _groups(pattern.groupindex)
+
+
+def _groups(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name.startswith("hidden"))
 
 
 def _blanks(found: re.Match[str]) -> str:
@@ -163,6 +183,8 @@ def _passes(rule: RedactionRule, found: str) -> bool:
 
 
 def _ipv4(found: str) -> bool:
+    import ipaddress
+
     try:
         address = ipaddress.IPv4Address(found)
     except ValueError:
@@ -172,6 +194,8 @@ def _ipv4(found: str) -> bool:
 
 def _ipv6(found: str) -> bool:
     """Whether this is an address, and none that programs write as names: `c10::` and `ab::cd` are C++."""
+    import ipaddress
+
     try:
         address = ipaddress.IPv6Address(found.partition("%")[0])
     except ValueError:

@@ -1,82 +1,89 @@
 """Keys, tokens and passwords do not leave a log through the report: reports go into tickets, chats and models.
 
-In: a `Report`. Out: the same, with `***` where a secret stood. What a secret looks like is known by its own form
-(`ghp_...`) or by the word before it (`password=`); a value alone is never taken for one, so that hashes, versions and
-figures stay.
+In: a rule set, texts or a `Report`. Out: the same, with `***` where a secret stood. What a secret looks like the
+redaction rules say, those of the kinds that give access and that go by a keyword: its own form (`ghp_...`) or the word
+before it (`password=`). A value alone is never taken for one, so that hashes, versions and figures stay.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Mapping
-from functools import cache, lru_cache
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import ahocorasick_rs
 
 from diagnose.dataclass import fields, is_dataclass, replace
 from diagnose.models import Report
-from diagnose.patterns import Lazy
+from diagnose.models.rule import RedactionRule, RuleSet
 
+if TYPE_CHECKING:
+    from diagnose.rules.redactions import Finder, Hidden
+
+_SECRET = ("key", "password")  # kinds that give access: even a report shown to its owner does without them
 _HIDDEN = "***"
 _PLAIN = frozenset({int, float, bool, type(None)})
-# Nothing is looked for in texts without one of these.
-_HINT = Lazy(
-    r"://[^\s/]*@|pass(?:wo?r?d|phrase)|pwd|secret|token|api.?key|access.?key|private.?key|signature|credential|bearer|"
-    r"authorization|cookie|sig=|gh[pousr]_|github_pat_|glpat-|hf_|xox|sk-|nvapi-|A[KS]IA|AIza|eyJ",
-    re.IGNORECASE,
-)
-_VALUE = r"[^\s\"'`,;&<>()\[\]{}|\\]"
-_KEY = r"(?<![A-Za-z])(?:[A-Za-z0-9]{1,30}[_-]){0,6}"
-_EQUALS = r"[\"']?\s{0,3}(?:=|:(?!//))\s{0,3}[\"']?"
-_FORMS: tuple[tuple[Lazy[str], str], ...] = (
-    (Lazy(r"\b(?:gh[pousr]_|hf_)[A-Za-z0-9]{20,}"), _HIDDEN),
-    (Lazy(r"\b(?:github_pat_|glpat-|nvapi-|sk-|xox[abeoprs]-)[\w-]{16,}"), _HIDDEN),
-    (Lazy(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"), _HIDDEN),
-    (Lazy(r"\bAIza[\w-]{35}"), _HIDDEN),
-    (Lazy(r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]{0,})?"), _HIDDEN),
-    # The password of an address, and a token in its place.
-    (Lazy(r"(://[^\s/:@\"']{0,128}):[^\s/@\"']{1,256}@"), rf"\1:{_HIDDEN}@"),
-    (Lazy(r"(://)[\w-]{20,256}@"), rf"\1{_HIDDEN}@"),
-    (Lazy(r"(\b(?:bearer|basic)\s{1,3})[\w.~+/=-]{12,}", re.IGNORECASE), rf"\1{_HIDDEN}"),
-    (
-        Lazy(r"((?:authorization|cookie)[\"']?\s?[:=]\s?[\"']?)(?!bearer|basic)[^\s\"']{8,}", re.IGNORECASE),
-        rf"\1{_HIDDEN}",
-    ),
-    (
-        Lazy(
-            rf"({_KEY}(?:password|passwd|passphrase|pwd|(?:secret|private|api|access)[_-]?key|secret){_EQUALS})"
-            rf"(?!\*|None\b|null\b|[Tt]rue\b|[Ff]alse\b|/){_VALUE}{{6,}}",
-            re.IGNORECASE,
-        ),
-        rf"\1{_HIDDEN}",
-    ),
-    # In this trade a token is mostly a piece of text: only long values with figures and letters are secrets.
-    (
-        Lazy(
-            rf"({_KEY}(?:token|signature|credential|sig){_EQUALS})"
-            r"(?=[\w./+=%~-]{0,64}\d)(?=[\w./+=%~-]{0,64}[A-Za-z])[\w./+=%~-]{16,}",
-            re.IGNORECASE,
-        ),
-        rf"\1{_HIDDEN}",
-    ),
-)
+_MOST_KNOWN = 10_000
 
 
-def without_secrets(report: Report) -> Report:
+class Secrets:
+    """Hides what the rules of a rule set call a secret. Most texts hold no keyword: then nothing is compiled."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = tuple(rule for rule in rules.redactions if rule.kind in _SECRET and _called(rule))
+        # Patterns of the shipped rules are known to be quick, so that they need no clock; those of a site may be slow.
+        self._trusted = "+" not in rules.version
+        self._automaton: ahocorasick_rs.AhoCorasick | None = None
+        self._finder: Finder | None = None
+        self._known: dict[str, str] = {}
+
+    def cleaned(self, report: Report) -> Report:
+        """The report with every secret in its texts hidden; the same object where there is none."""
+        return cast("Report", _cleaned(report, self.hidden))
+
+    def hidden(self, text: str) -> str:
+        """The text with secrets hidden."""
+        known = self._known.get(text)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[text] = self._hidden(text)
+        return known
+
+    def _hidden(self, text: str) -> str:
+        pieces: list[str] = []
+        at = 0
+        for part in self.found(text):
+            pieces += (text[at : part.start], _HIDDEN)
+            at = part.end
+        return "".join((*pieces, text[at:])) if pieces else text
+
+    def found(self, text: str) -> list[Hidden]:
+        """Where secrets stand in a text, in order and apart from each other."""
+        if self._automaton is None:
+            self._automaton = ahocorasick_rs.AhoCorasick(
+                list(dict.fromkeys(keyword.lower() for rule in self._rules for keyword in rule.keywords))
+            )
+        if not self._automaton.find_matches_as_indexes(text.lower()):
+            return []
+        from diagnose.rules.redactions import Finder, merged  # few reports come to it
+
+        if self._finder is None:
+            self._finder = Finder(self._rules, timed=not self._trusted)
+        return merged(self._finder.find(text))
+
+
+def _called(rule: RedactionRule) -> bool:
+    """Whether the rule goes by keywords."""
+    return bool(rule.keywords) and all(rule.keywords)
+
+
+def without_secrets(report: Report, rules: RuleSet) -> Report:
     """The report with every secret in its texts hidden; the same object where there is none."""
-    return cast("Report", _cleaned(report))
+    return Secrets(rules).cleaned(report)
 
 
-@lru_cache(maxsize=10_000)
-def hidden(text: str) -> str:
-    """The text with secrets hidden."""
-    if not _HINT.search(text):
-        return text
-    for form, instead in _FORMS:
-        text = form.sub(instead, text)
-    return text
-
-
-def _cleaned(value: Any) -> Any:
+def _cleaned(value: Any, hidden: Callable[[str], str]) -> Any:
     kind = type(value)
     if kind is str:
         if not value:
@@ -86,16 +93,16 @@ def _cleaned(value: Any) -> Any:
     if kind is tuple or kind is frozenset or kind is list:
         if not value:
             return value
-        items = [item if type(item) in _PLAIN else _cleaned(item) for item in value]
+        items = [item if type(item) in _PLAIN else _cleaned(item, hidden) for item in value]
         return kind(items) if any(new is not old for new, old in zip(items, value, strict=True)) else value
     if isinstance(value, Mapping):
-        made = {_cleaned(key): _cleaned(item) for key, item in value.items()}
+        made = {_cleaned(key, hidden): _cleaned(item, hidden) for key, item in value.items()}
         return made if made != value else value
     if is_dataclass(value) and not isinstance(value, type):
         changes: dict[str, Any] = {}
         for name in _names(cast("Hashable", kind)):
             before = getattr(value, name)
-            if type(before) not in _PLAIN and (after := _cleaned(before)) is not before:
+            if type(before) not in _PLAIN and (after := _cleaned(before, hidden)) is not before:
                 changes[name] = after
         return cast("Callable[..., Any]", replace)(value, **changes) if changes else value
     return value

@@ -8,14 +8,13 @@ of each source, and of everything no more than a fixed number is held. Values th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Final
 
 from diagnose.dataclass import dataclass, field
 from diagnose.models import Line
 from diagnose.patterns import Lazy
-from diagnose.rules.secrets import hidden
 
 KINDS: Final = ("arguments", "environment", "packages", "image", "driver", "nodes")
 _SOURCES = 512
@@ -96,9 +95,10 @@ class Facts:
 
 
 class FactReader:
-    """Reads facts from the lines of one run."""
+    """Reads facts from the lines of one run. `hide` masks secrets."""
 
-    def __init__(self) -> None:
+    def __init__(self, hide: Callable[[str], str]) -> None:
+        self._hide = hide
         self._facts: dict[str, dict[str, dict[str, None]]] = {kind: {} for kind in KINDS}
         self._count = 0
         self._read: dict[str, int] = {}
@@ -143,7 +143,7 @@ class FactReader:
         if _PER_RUN.search(name):
             return
         values = self._facts[kind].setdefault(name[:_VALUE], {})
-        shown = hidden(f"{name}={value}"[: 2 * _VALUE]).partition("=")[2][:_VALUE]
+        shown = self._hide(f"{name}={value}"[: 2 * _VALUE]).partition("=")[2][:_VALUE]
         if shown not in values and len(values) <= _VALUES:
             values[shown] = None
             self._count += 1
@@ -156,7 +156,7 @@ class FactReader:
             if len(self._digests) < _TEMPLATES:
                 self._digests[text] = known
         if known not in self._templates and len(self._templates) < _TEMPLATES:
-            self._templates[known] = Seen(self._order, line.source.name, line.number, hidden(text), line.time)
+            self._templates[known] = Seen(self._order, line.source.name, line.number, self._hide(text), line.time)
 
     @property
     def beginning(self) -> str:

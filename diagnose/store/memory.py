@@ -56,7 +56,8 @@ class EvidenceTeller:
 class StoredMemory:
     """A memory in a database.
 
-    `records` says whether runs are written down; `tell` gets a line for the user, `on_recorded` what a run has become.
+    `records` says whether runs are written down; `tell` gets a line for the user, `hide` masks
+    secrets, `on_recorded` what a run has become.
     `label` is what a person says of the run, `origin` where it comes from, `lived` whether it ran on the nodes there
     are. `nodes` is how many the cluster has, where that is known; `keep_days` for how long unconfirmed runs are kept,
     None for ever.
@@ -64,6 +65,7 @@ class StoredMemory:
 
     database: Database
     tell: Callable[[str], None]
+    hide: Callable[[str], str]
     records: bool = True
     teller: Callable[[], Teller] = EvidenceTeller
     document: Callable[[Report], Mapping[str, object]] | None = None
@@ -86,7 +88,7 @@ class Remembered:
     def __init__(self, memory: StoredMemory, context: JobContext) -> None:
         self._memory = memory
         self._context = context
-        self._facts = FactReader()
+        self._facts = FactReader(memory.hide)
         self._teller = memory.teller() if memory.records else None
         self._asking: Asking | None = None
         self._broken = False
