@@ -7,14 +7,14 @@ or overlap become one, so that nothing of any of them stays; a search that takes
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import ahocorasick_rs
 
 from diagnose import precompiled
+from diagnose.dataclass import dataclass
 from diagnose.models.rule import RedactionKind, RedactionRule
 from diagnose.patterns import Lazy
 
@@ -41,10 +41,11 @@ _OVERLAP: Final = 8 * 1024  # ... that share this much, so that what lies across
 # secret that follows one directly must not be missed; each is searched as blanks of the same length.
 _NO_TEXT = Lazy(r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\\(?:[nrtbfv]|u00[01][0-9a-f])")
 _MANGLED = Lazy(r"(?:^|[/+-])_{1,3}Z[A-Z]")  # a C++ symbol: what a linker misses says which versions do not fit
-_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
-class Hidden(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hidden:
     """A part of a text that must not be seen: from `start` up to `end`."""
 
     start: int
@@ -85,7 +86,8 @@ class Finder:
         if not self._keywords:
             return
         if self._automaton is None:
-            self._automaton = ahocorasick_rs.AhoCorasick(self._keywords)
+            kind = None if self._timed else ahocorasick_rs.Implementation.NoncontiguousNFA  # soonest made
+            self._automaton = ahocorasick_rs.AhoCorasick(self._keywords, implementation=kind)
         done: dict[int, int] = {}
         # Lowered one to one: places in the lowered text are places in the text.
         for keyword, at, _ in self._automaton.find_matches_as_indexes(text.translate(_LOWER), overlapping=True):
@@ -159,7 +161,7 @@ def flags_of(rule: RedactionRule) -> int:
 def merged(parts: Iterable[Hidden]) -> list[Hidden]:
     """Parts in order, with those that overlap made one, called after what matters most in it."""
     found: list[Hidden] = []
-    for part in sorted(parts):
+    for part in sorted(parts, key=_place):
         if found and part.start < found[-1].end:
             last = found[-1]
             kind = min(last.kind, part.kind, key=KINDS.index)
@@ -167,6 +169,10 @@ def merged(parts: Iterable[Hidden]) -> list[Hidden]:
         else:
             found.append(part)
     return found
+
+
+def _place(part: Hidden) -> tuple[int, int, int]:
+    return part.start, part.end, KINDS.index(part.kind)
 
 
 def _line_end(text: str, at: int) -> int:

@@ -61,8 +61,10 @@ class Secrets:
     def found(self, text: str) -> list[Hidden]:
         """Where secrets stand in a text, in order and apart from each other."""
         if self._automaton is None:
+            keywords = dict.fromkeys(keyword.lower() for rule in self._rules for keyword in rule.keywords)
+            # The kind that is made soonest: a report has few texts.
             self._automaton = ahocorasick_rs.AhoCorasick(
-                list(dict.fromkeys(keyword.lower() for rule in self._rules for keyword in rule.keywords))
+                list(keywords), implementation=ahocorasick_rs.Implementation.NoncontiguousNFA
             )
         if not self._automaton.find_matches_as_indexes(text.lower()):
             return []
