@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from diagnose.dataclass import dataclass
 from diagnose.errors import UsageError
@@ -33,8 +33,6 @@ from diagnose.store.vectors import (
 )
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -125,6 +123,27 @@ class IncidentIndex:
             for name in names
             if name in found and _usable(found[name])
         )
+
+    def told(self, ids: Sequence[str]) -> dict[str, SimilarIncident]:
+        """The usable ones of these incidents as the memory has them now, of no similarity."""
+        return {each.id: _similar(each, 0.0) for each in self._incidents.many(ids) if _usable(each)}
+
+    def vector(self, text: str) -> NDArray[np.float32]:
+        """The vector by which incidents like this text are found."""
+        _, short = read(self._redact(text))
+        row: NDArray[np.float32] = self._embedder.embed([short])[0]
+        return row
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes vectors of texts."""
+        return self._embedder
+
+    @property
+    def collection(self) -> Any:
+        """Chroma's own object; None where the vectors are in no Chroma, or it is another process's."""
+        vectors = self._open_vectors()
+        return vectors.collection if isinstance(vectors, ChromaVectors) else None
 
     def bearing(self, text: str, ids: Sequence[str], count: int = 3) -> tuple[str, ...]:
         """The lines of a text that read most like what decided these incidents, in their order."""
