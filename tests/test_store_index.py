@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -167,10 +168,9 @@ def test_an_owner_that_was_killed_owns_nothing(tmp_path: Path) -> None:
     lock.release()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The real server, on loopback."""
-    folder = tmp_path_factory.mktemp("chroma")
+@contextlib.contextmanager
+def running_server(folder: Path) -> Iterator[tuple[str, int]]:
+    """The real server, on loopback: its address and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -183,10 +183,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", running.pid
     finally:
         running.kill()
         running.wait(10)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that tests share."""
+    with running_server(tmp_path_factory.mktemp("chroma")) as (address, _):
+        yield address
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """A server of one test's own."""
+    with running_server(tmp_path / "chroma") as made:
+        yield made
 
 
 @pytest.mark.enable_socket
@@ -203,6 +217,40 @@ def test_several_processes_share_a_server(server: str, tmp_path: Path, memory: R
     assert other.check().sound
     one.close()
     other.close()
+
+
+@pytest.mark.enable_socket
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_a_server_that_stops_answering_is_told(
+    tmp_path: Path, memory: Remembered, monkeypatch: pytest.MonkeyPatch, own_server: tuple[str, int]
+) -> None:
+    from diagnose.store import vectors
+
+    address, process = own_server
+    index = IncidentIndex(Place(str(tmp_path / "one"), server=address), memory, HashedWords(), same)
+    index.sync()
+    assert index.similar("NVRM: Xid 48 double bit", 1)
+    for session in vectors._sessions(index._client):
+        session.timeout = 0.5
+    monkeypatch.setattr(vectors, "_SECONDS", 0.5)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(UsageError, match=r"the vector store took too long \(ReadTimeout\)"):
+            index.similar("NVRM: Xid 48 double bit", 1)
+        memory.put("late", "ECCError", "NVRM: Xid 48 double bit")
+        with pytest.raises(UsageError, match="the vector store took too long"):
+            index.sync()
+        other = IncidentIndex(Place(str(tmp_path / "two"), server=address), memory, HashedWords(), same)
+        with pytest.raises(UsageError, match=r"no Chroma server answers at .* \(TimeoutError\)"):
+            other.sync()
+        other.close()
+    finally:
+        os.kill(process, signal.SIGCONT)
+    for session in vectors._sessions(index._client):
+        session.timeout = 10.0
+    assert index.sync() == 1
+    assert index.check().sound
+    index.close()
 
 
 @pytest.mark.enable_socket

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
 from diagnose.errors import UsageError
+from diagnose.store.patience import within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,19 +112,27 @@ class MiniLM:
 
 
 class Endpoint:
-    """An OpenAI-compatible embeddings endpoint; texts leave the machine, redacted."""
+    """An OpenAI-compatible embeddings endpoint; texts leave the machine, redacted.
+
+    A batch takes no longer than `seconds`, whatever the server does; redirects are not followed, so that the key and
+    the texts go nowhere else.
+    """
 
     def __init__(self, base_url: str, model: str, key: str | None, *, seconds: float = 30.0) -> None:
+        import httpx
         from llama_index.embeddings.openai import OpenAIEmbedding
 
         self.name = f"{model} at {base_url}"
+        self._seconds = seconds
+        self._http = httpx.Client(timeout=seconds, follow_redirects=False, trust_env=True)
         self._client = OpenAIEmbedding(
             model_name=model,
             api_base=base_url,
             api_key=key or "none",
             timeout=seconds,
-            max_retries=2,
+            max_retries=1,
             reuse_client=True,
+            http_client=self._http,
         )
         self._dimensions = 0
 
@@ -135,22 +144,43 @@ class Endpoint:
         return self._dimensions
 
     def embed(self, texts: Sequence[str]) -> Vectors32:
-        """One row per text, of length 1. Raises `UsageError` where the endpoint does not answer."""
+        """One row per text, of length 1. Raises `UsageError` where the endpoint does not answer, or not with such."""
         import numpy as np
 
+        if not texts:
+            return np.zeros((0, self._dimensions), np.float32)
         try:
-            rows = np.array(self._client.get_text_embedding_batch(list(texts)), np.float32)
+            answer = within(self._seconds, lambda: self._client.get_text_embedding_batch(list(texts)))
         except Exception as error:  # noqa: BLE001 - whatever the client raises, it is the endpoint that does not serve
             raise UsageError(
-                f"the embeddings endpoint ({self.name}) does not answer: {type(error).__name__}; check "
+                f"the embeddings endpoint ({self.name}) does not answer: {_why(error)}; check "
                 "DIAGNOSE_EMBEDDINGS_URL, or unset it to use the model of this machine"
             ) from None
-        if rows.ndim != 2 or len(rows) != len(texts) or not np.isfinite(rows).all():
+        try:
+            rows = np.array(answer, np.float32)
+        except (ValueError, TypeError):
+            rows = np.empty(0, np.float32)
+        if rows.ndim != 2 or len(rows) != len(texts) or not rows.shape[1] or not np.isfinite(rows).all():
             raise UsageError(
                 f"the embeddings endpoint ({self.name}) answered with something that is no list of vectors"
             )
         self._dimensions = self._dimensions or rows.shape[1]
+        if rows.shape[1] != self._dimensions:
+            raise UsageError(
+                f"the embeddings endpoint ({self.name}) answered with vectors of {rows.shape[1]} values, before with "
+                f"{self._dimensions}: it must serve one model under this name"
+            )
         return _unit(rows)
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._http.close()
+
+
+def _why(error: BaseException) -> str:
+    """An error without its words, which may quote a key or a text: what kind it is, and the status if it has one."""
+    status = getattr(error, "status_code", None)
+    return f"{type(error).__name__}, HTTP {status}" if isinstance(status, int) else type(error).__name__
 
 
 def local_embedder() -> Embedder:

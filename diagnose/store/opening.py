@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
 from diagnose.dataclass import dataclass
 from diagnose.errors import UsageError
@@ -18,6 +19,7 @@ from diagnose.store.index import IncidentIndex, Place
 
 _BACKENDS = ("chroma", "numpy")
 _EMBEDDINGS = ("local", "minilm", "hashed")
+_KEY_FILE = "DIAGNOSE_EMBEDDINGS_API_KEY_FILE"
 _KEY_BYTES = 8 * 1024
 
 
@@ -52,8 +54,8 @@ def index_settings(environment: Mapping[str, str], database: str) -> IndexSettin
         )
     url = given("DIAGNOSE_EMBEDDINGS_URL") or None
     model = given("DIAGNOSE_EMBEDDINGS_MODEL")
-    if url and not url.startswith(("http://", "https://")):
-        raise UsageError("DIAGNOSE_EMBEDDINGS_URL is no address: give one such as http://localhost:8000/v1")
+    if url:
+        _check_address(url)
     if url and not model:
         raise UsageError("DIAGNOSE_EMBEDDINGS_URL is set but no model: set DIAGNOSE_EMBEDDINGS_MODEL")
     token = _secret(environment, "DIAGNOSE_CHROMA_TOKEN_FILE")
@@ -67,8 +69,24 @@ def index_settings(environment: Mapping[str, str], database: str) -> IndexSettin
         embeddings,
         url,
         model,
-        given("DIAGNOSE_EMBEDDINGS_API_KEY_FILE") or None,
+        given(_KEY_FILE) or None,
     )
+
+
+def _check_address(url: str) -> None:
+    """Raises `UsageError`, which does not repeat it, where this is no plain address."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise UsageError("DIAGNOSE_EMBEDDINGS_URL is no address: give one such as http://localhost:8000/v1")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise UsageError(
+            "DIAGNOSE_EMBEDDINGS_URL holds more than an address: leave out user, password, ? and #, and give the key "
+            f"by {_KEY_FILE}"
+        )
 
 
 def open_index(settings: IndexSettings, incidents: Incidents, redactions: Iterable[RedactionRule]) -> IncidentIndex:
@@ -88,8 +106,8 @@ def open_index(settings: IndexSettings, incidents: Incidents, redactions: Iterab
 def embedder_of(settings: IndexSettings) -> Embedder:
     """What makes vectors of texts."""
     if settings.embeddings_url:
-        environment = {"FILE": settings.embeddings_key_file or ""}
-        return Endpoint(settings.embeddings_url, settings.embeddings_model, _secret(environment, "FILE"))
+        key = _secret({_KEY_FILE: settings.embeddings_key_file or ""}, _KEY_FILE)
+        return Endpoint(settings.embeddings_url, settings.embeddings_model, key)
     if settings.embeddings == "hashed":
         return HashedWords()
     return MiniLM() if settings.embeddings == "minilm" else local_embedder()

@@ -10,12 +10,13 @@ import contextlib
 import fcntl
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from diagnose.errors import UsageError
+from diagnose.store.patience import within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,8 +79,10 @@ class NumpyVectors:
         import numpy as np
 
         if self._stale:
-            self._ids = list(self._rows)
-            self._matrix = np.stack(list(self._rows.values())) if self._rows else np.empty((0, 0), np.float32)
+            # An endpoint may serve another model under the same name: what does not compare is left out.
+            self._ids = [name for name, row in self._rows.items() if len(row) == len(vector)]
+            rows = [self._rows[name] for name in self._ids]
+            self._matrix = np.stack(rows) if rows else np.empty((0, 0), np.float32)
             self._stale = False
         if not self._ids or self._matrix.shape[1] != len(vector):
             return []
@@ -95,15 +98,34 @@ class NumpyVectors:
         """Nothing is held open."""
 
 
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turns whatever Chroma raises into one line that says what to do."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - Chroma raises whatever its parts do
+        why = type(error).__name__
+        if "Invalid" in why:
+            raise UsageError(
+                f"the vector store refused the vectors ({why}): they are of another model than those that it holds; "
+                "delete the directory of the index (DIAGNOSE_INDEX) and run: diagnose index rebuild"
+            ) from None
+        raise UsageError(
+            f"the vector store {'took too long' if 'Timeout' in why else 'failed'} ({why}); see whether its server or "
+            "its disk is well, or run: diagnose index rebuild"
+        ) from None
+
+
 class ChromaVectors:
     """A collection of Chroma. No text is handed to it: ids, vectors and error types only."""
 
     def __init__(self, client: Any, collection: str) -> None:
         self._client = client
         self._name = collection
-        self._collection = client.get_or_create_collection(
-            collection, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
-        )
+        with _told():
+            self._collection = client.get_or_create_collection(
+                collection, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
+            )
 
     @property
     def collection(self) -> Any:
@@ -114,30 +136,36 @@ class ChromaVectors:
         """Adds vectors, or replaces those of the same ids."""
         for start in range(0, len(ids), _PUT_AT_ONCE):
             part = slice(start, start + _PUT_AT_ONCE)
-            self._collection.upsert(
-                ids=list(ids[part]),
-                embeddings=vectors[part],
-                metadatas=[{"error_type": label} for label in labels[part]],
-            )
+            with _told():
+                self._collection.upsert(
+                    ids=list(ids[part]),
+                    embeddings=vectors[part],
+                    metadatas=[{"error_type": label} for label in labels[part]],
+                )
 
     def remove(self, ids: Sequence[str]) -> None:
         """Removes vectors."""
         for start in range(0, len(ids), _PUT_AT_ONCE):
-            self._collection.delete(ids=list(ids[start : start + _PUT_AT_ONCE]))
+            with _told():
+                self._collection.delete(ids=list(ids[start : start + _PUT_AT_ONCE]))
 
     def nearest(self, vector: Vectors32, count: int) -> list[tuple[str, float]]:
         """The nearest ids with their cosine, best first."""
-        there = self._collection.count()
-        if not there:
-            return []
-        found = self._collection.query(query_embeddings=[vector], n_results=min(count, there), include=["distances"])
+        with _told():
+            there = self._collection.count()
+            if not there:
+                return []
+            found = self._collection.query(
+                query_embeddings=[vector], n_results=min(count, there), include=["distances"]
+            )
         return [(name, 1.0 - float(far)) for name, far in zip(found["ids"][0], found["distances"][0], strict=True)]
 
     def ids(self) -> set[str]:
         """All ids, fetched in parts."""
         found: set[str] = set()
         while True:
-            part = self._collection.get(include=[], limit=_GET_AT_ONCE, offset=len(found))["ids"]
+            with _told():
+                part = self._collection.get(include=[], limit=_GET_AT_ONCE, offset=len(found))["ids"]
             if not part:
                 return found
             before = len(found)
@@ -147,9 +175,10 @@ class ChromaVectors:
 
     def drop_others(self, prefix: str) -> None:
         """Drops the collections of earlier rebuilds."""
-        for other in self._client.list_collections():
-            if other.name.startswith(prefix) and other.name != self._name:
-                self._client.delete_collection(other.name)
+        with _told():
+            for other in self._client.list_collections():
+                if other.name.startswith(prefix) and other.name != self._name:
+                    self._client.delete_collection(other.name)
 
     def close(self) -> None:
         """Stops what this process runs of Chroma."""
@@ -181,8 +210,10 @@ def server_client(address: str, token: str | None = None) -> Any:
         _answers(parts.scheme, parts.hostname, port, headers)
         import chromadb
 
-        client = chromadb.HttpClient(
-            host=parts.hostname, port=port, ssl=parts.scheme == "https", headers=headers, settings=_settings()
+        host, secure = parts.hostname, parts.scheme == "https"
+        client = within(
+            3 * _SECONDS,  # of several requests, for which the client itself has no time limit
+            lambda: chromadb.HttpClient(host=host, port=port, ssl=secure, headers=headers, settings=_settings()),
         )
     except Exception as error:  # noqa: BLE001 - Chroma raises whatever its parts do
         raise UsageError(
@@ -278,6 +309,8 @@ def put_all(vectors: Vectors, entries: Iterable[tuple[str, Vectors32, str]]) -> 
             part.clear()
 
     for entry in entries:
+        if part and len(part[-1][1]) != len(entry[1]):
+            put()
         part.append(entry)
         if len(part) >= _PUT_AT_ONCE:
             put()
