@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Sequence
 
-BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError)
+BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError, EOFError, RecursionError)
 """What a file that is not there, or that holds something else, gives whoever reads it."""
 _MAX_BYTES = 64 * 1024 * 1024
 _DIGEST_BYTES = 8

@@ -83,7 +83,7 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
     ranked = sorted(rules, key=lambda rule: (-max(map(len, rule.keywords)), rule.id))
     patterns = {rule.id: re.compile(expand(rule.pattern)) for rule in ranked}
     out: list[tuple[int, bytes, bool, str | None]] = []
-    hold = 0
+    hold = happened = 0
     shown: dict[tuple[str, bytes], int] = {}
     state: dict[tuple[str, bytes], list[int]] = {}
     held: dict[tuple[str, bytes], tuple[int, bytes, bool, str | None]] = {}
@@ -93,7 +93,7 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
         held.clear()
 
     def judge(number: int, raw: bytes, bar: bool) -> None:
-        nonlocal hold
+        nonlocal hold, happened
         guarded = any(keyword.encode() in raw for keyword in keywords)
         opens = any(opener.encode() in raw for opener in RECORD_OPENERS)
         hit = next(
@@ -114,6 +114,7 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
             hold = hold - 1 if hit or bar else RECORD_HOLD_LINES
         must = held_open or guarded or opens
         if guarded or opens:
+            happened += 1
             flush()
         name = raw[slice(*writer_span(raw, hit.per or "rank"))] if hit else b""
         if hit and hit.yields:
@@ -122,19 +123,19 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
             key = (hit.id, name)
             line = (number, raw, guarded, hit.id)
             if key not in state:
-                state[key] = [step, 0, 0]
+                state[key] = [step, 0, 0, happened]
                 out.append(line)
                 return
-            last, seen, gone = state[key]
+            last, seen, gone, before = state[key]
             fell = step < last
-            state[key] = [step, seen + 1, gone]
-            if not (fell or must or seen + 1 >= max(PROGRESS_EVERY, gone // sampling._PART)):
+            state[key] = [step, seen + 1, gone, before]
+            if not (fell or must or before < happened or seen + 1 >= max(PROGRESS_EVERY, gone // sampling._PART)):
                 held[key] = line
                 return
             earlier = held.pop(key, None)
             if earlier and fell:
                 out.append(earlier)
-            state[key][1:] = [0, 0 if fell else gone + seen + 1]
+            state[key][1:] = [0, 0 if fell else gone + seen + 1, happened]
             out.append(line)
         elif hit is None or must:
             out.append((number, raw, guarded, None))
@@ -256,7 +257,8 @@ def test_progress_first_nth_reset_last_and_last_before_an_error():
         steps[50],
         steps[59],
         b"CUDA error: x",
-        steps[100],
+        steps[60],
+        steps[110],
         steps[119],
         b"step 5 loss 1.0",
         b"step 6 loss 1.0",

@@ -190,3 +190,13 @@ def test_a_kernel_log_from_a_pipe_is_read_whole(tmp_path, rule_set):
     )
     assert writer.wait() == 0
     assert report.error_type == "GPUFallenOffBus"
+
+
+@pytest.mark.parametrize("after", [2, 10, 45])
+def test_steps_after_a_failure_are_seen_through_the_filters(tmp_path: Path, rule_set: RuleSet, after: int) -> None:
+    """What was survived is so with and without compression, however few steps follow."""
+    steps = [f"[rank1]: step {step}/5000 loss 2.50\n" for step in range(1, 61 + after)]
+    steps.insert(60, "monitor: job 8188 appears to be stuck at step 4410\n")
+    (tmp_path / "job.log").write_text("".join(steps))
+    one, other = (run(str(tmp_path), ["job.log"], rule_set, Settings(compress=compress)) for compress in (True, False))
+    assert (one.status, one.error_type) == (other.status, other.error_type) == ("inconclusive", None)

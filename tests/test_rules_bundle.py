@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import subprocess
 import sys
@@ -47,6 +48,16 @@ def test_a_broken_bundle_is_built_again(cache: Path, how: str, rule_set: RuleSet
     assert load_bundled() == slim(rule_set)
     assert load_bundled() == slim(rule_set)
     assert path.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "held", [(None, None), (None, "x"), (("shared", "Edge", []), 0), (("own", "Edge", [(0, None)]), [])]
+)
+def test_a_bundle_that_holds_no_rules_is_built_again(cache: Path, held: object, rule_set: RuleSet) -> None:
+    load_bundled()
+    name = next(cache.iterdir()).name
+    files.write(name, marshal.dumps(held))
+    assert load_bundled() == slim(rule_set)
 
 
 def test_a_changed_site_rule_is_seen(cache: Path, tmp_path: Path, rule_set: RuleSet) -> None:

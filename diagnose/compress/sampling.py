@@ -2,7 +2,8 @@
 
 In: routine lines with their rule and writer. Out: which of them pass on. Progress: first, every Nth of those that
 follow, N growing with what a writer has shown, every reset, and the last before something happens, which is held back
-until then. Memory is bounded; what is forgotten is counted.
+until then, and the first after it: two steps behind a failure tell that it was survived. Memory is bounded; what is
+forgotten is counted.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ _HELD_BYTES: Final = 4096
 class Writer:
     """How far one writer has come by one rule; `number` and `raw` are of the line held back, if there is one."""
 
-    __slots__ = ("every", "left", "number", "raw", "shown", "step")
+    __slots__ = ("every", "left", "number", "raw", "seen", "shown", "step")
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, seen: int) -> None:
         self.step = step  # -1: none is known
+        self.seen = seen  # how much had happened when its last line passed
         self.shown = 0  # lines up to the last that passed
         self.every = PROGRESS_EVERY  # the line after it that passes
         self.left = PROGRESS_EVERY - 1  # lines until then
@@ -46,6 +48,7 @@ class ProgressSampler:
         self.evicted = 0
         self._limit = limit
         self._known = 0
+        self._happened = 0  # how often everything held back was to pass on
         self._rules: defaultdict[str, Writers] = defaultdict(dict)
         self._holding: list[tuple[str, Writer]] = []  # all that hold a line back, and some that did
 
@@ -75,12 +78,13 @@ class ProgressSampler:
             if self._known >= self._limit:
                 self._forget(out)
             self._known += 1
-            writers[name] = Writer(step)
+            writers[name] = Writer(step, self._happened)
             out.append(KeptLine(number, raw, guarded, progress=rule))
             return
         fell = 0 <= step < writer.step
         if step >= 0:
             writer.step = step
+        must = must or writer.seen != self._happened
         if writer.left > 0 and not (fell or must or len(raw) > _HELD_BYTES):
             if writer.raw is None:
                 self._holding.append((rule, writer))
@@ -100,10 +104,12 @@ class ProgressSampler:
         writer.every = max(PROGRESS_EVERY, writer.shown // _PART)
         writer.left = writer.every - 1
         writer.raw = None
+        writer.seen = self._happened
         out.append(KeptLine(number, raw, guarded, progress=rule))
 
     def held(self) -> list[KeptLine]:
-        """Everything held back, which is to pass on now."""
+        """Everything held back, which is to pass on now: something happens, or nothing more comes."""
+        self._happened += 1
         if not self._holding:
             return []
         held: list[KeptLine] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from diagnose.dataclass import fields, is_dataclass, maker
 from diagnose.models import rule as rule_types
@@ -29,7 +29,10 @@ def packed(rule_set: RuleSet) -> bytes:
 
 def unpacked(data: bytes) -> RuleSet:
     """The rule set of such bytes, which must be whole."""
-    return cast("RuleSet", _loaded(data))
+    rule_set = _loaded(data)
+    if not isinstance(rule_set, RuleSet):
+        raise TypeError("no rule set")
+    return rule_set
 
 
 class _Later(Mapping[str, Any]):
