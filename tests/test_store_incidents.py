@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from diagnose.errors import UsageError
-from diagnose.models import Incidents
+from diagnose.models import Incidents, JobContext
 from diagnose.store.backtest import backtest
 from diagnose.store.exchange import as_json, from_lines
 from diagnose.store.incidents import StoredIncidents, confirm, correct, delete, iso_time, seconds_of
-from diagnose.store.retention import prune
+from diagnose.store.retention import delete_of_user, prune
 from tests.stores import DAY, KEY_ERROR, Lab
 
 LINE = '{{"schema": "diagnose.incident/v1", "id": "{id}", "status": "failed", "decided_by": "rules", "error_type": "KeyError"{more}}}'
@@ -119,3 +119,24 @@ def test_a_node_that_served_well_after_its_drain_was_drained_for_nothing(lab: La
     fates = {(one.what, one.fate) for one in made.of("drain")}
     assert ("gx-001", "false") in fates
     assert ("gx-002", "right") in fates
+
+
+def test_what_is_deleted_is_not_left_in_the_file(tmp_path, rule_set) -> None:
+    """Nor what is masked ever in it."""
+    from diagnose.store.database import open_database
+
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    path = tmp_path / "memory.sqlite3"
+    with open_database(str(path)) as database:
+        lab = Lab(database, rule_set, folder)
+        end = KEY_ERROR.replace("'role'", "'quuxquux' password=hunter2hunter2")
+        lab.run(lab.log(range(3), end), context=JobContext("4711", "train", "zorkmid"))
+    assert b"quuxquux" in path.read_bytes()
+    assert b"zorkmid" in path.read_bytes()
+    with open_database(str(path)) as database:
+        assert delete_of_user(database, "zorkmid").incidents == 1
+    for each in tmp_path.glob("memory.sqlite3*"):
+        data = each.read_bytes()
+        assert not any(word in data for word in (b"quuxquux", b"zorkmid", b"hunter2"))
+        assert each.stat().st_mode & 0o077 == 0

@@ -169,6 +169,7 @@ def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")  # what people delete is not left in free pages
 
 
 def _begin(connection: Connection) -> None:
