@@ -30,7 +30,6 @@ Tell = Callable[[str], None]
 _YES, _NO = ("1", "yes", "on", "true"), ("", "0", "no", "off", "false", "none")
 _SYNC_SECONDS = 5.0  # for incidents that the index does not know yet; others wait for the next time
 _EVIDENCE = 500  # incidents whose lines no filter rule may hide
-_TEXT_TOKENS = 2_000  # of lines beside the deciding ones by which an incident is found again
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,7 @@ def memory_of(
         tell,
         Secrets(rules).hidden,
         records=settings.records,
-        teller=lambda: _Gathered(rules, HealthyTemplates(database)),
+        teller=lambda: Gathered(rules, HealthyTemplates(database)),
         document=to_json,
         on_recorded=on_recorded,
         nodes=settings.nodes,
@@ -258,10 +257,10 @@ def log_agent_of(database: Database, rules: RuleSet, settings: ServiceSettings) 
     )
 
 
-class _Gathered:
+class Gathered:
     """Tells the most telling lines of a run, redacted: what an incident is found again by."""
 
-    def __init__(self, rules: RuleSet, healthy: Container[str]) -> None:
+    def __init__(self, rules: RuleSet, healthy: Container[str] = frozenset()) -> None:
         from diagnose.agents.excerpt import Gatherer
 
         self._rules = rules
@@ -273,12 +272,12 @@ class _Gathered:
 
     def told(self, report: Report, hosts: Sequence[str], users: Sequence[str]) -> tuple[str, str]:
         """The deciding lines with their surroundings, and the cause in one sentence."""
-        from diagnose.agents.excerpt import deciding_text
+        from diagnose.agents.excerpt import REMEMBERED_TOKENS, deciding_text
         from diagnose.redaction import Redactor
 
         blamed = (culprit.id for culprit in report.culprits if culprit.kind == "host")
         names = sorted({*self._gatherer.holder.hosts, *blamed, *hosts})
         redactor = Redactor(self._rules.redactions, hosts=names, users=users)
-        text = deciding_text(report, self._gatherer.excerpt(report, _TEXT_TOKENS))
+        text = deciding_text(report, self._gatherer.excerpt(report, REMEMBERED_TOKENS))
         summary = report.root_cause.summary if report.root_cause else ""
         return redactor.redact(text), redactor.redact(summary)

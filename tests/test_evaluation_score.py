@@ -6,8 +6,9 @@ import pytest
 
 from diagnose.dataclass import replace
 from diagnose.evaluation.figures import Rate, figures_of, wrong_parts
-from diagnose.evaluation.model import OURS, Answer, Blamed, Case, Cited, Place, Result, Said, Score
+from diagnose.evaluation.model import OURS, Answer, Blamed, Case, Cited, Place, Result, Said, Score, Stage
 from diagnose.evaluation.score import score, unanswered
+from diagnose.models.report import ReportStatus
 
 CASE = Case(
     "c",
@@ -170,9 +171,42 @@ def test_figures_add_up() -> None:
     ]
     # Where rules decided nobody looked; a fourth neighbour is not among three; what died found none.
     assert figures.nearest == Rate(1, 3)
+    assert figures.nearest_label == Rate(1, 3)
     assert {(cell.want, cell.got): cell.count for cell in figures.confusions} == {
         ("ECCError", "ECCError"): 2,
         ("ECCError", "KeyError"): 1,
         ("KeyError", "inconclusive"): 2,
         ("no_failure", "ECCError"): 1,
     }
+
+
+def test_what_past_incidents_decide_is_counted_by_what_they_could_know() -> None:
+    def past(case: Case, error_type: str | None, *nearest: str) -> Result:
+        stage: Stage = "retrieval" if error_type else "none"
+        status: ReportStatus = "failed" if error_type else "inconclusive"
+        return result(case, Answer(status, error_type, stage=stage, nearest=nearest))
+
+    both = replace(CASE, name="b", error_types=("ECCError", "CUDAError"))
+    other = replace(CASE, name="o", error_types=("KeyError", "CUDAError"))
+    unproven = replace(HEALTHY, name="u", status="inconclusive")
+    results = [
+        past(both, "ECCError", "ECCError"),
+        past(both, "CUDAError", "CUDAError"),  # accepted, not the very label
+        past(both, "DiskFull", "DiskFull"),
+        past(both, None, "DiskFull"),
+        past(other, "CUDAError", "CUDAError"),  # the memory lacks its label, but not one that is accepted
+        past(other, "DiskFull", "DiskFull"),
+        past(unproven, "DiskFull", "DiskFull"),
+        past(unproven, None),
+        result(both, RIGHT),  # rules decided: nobody looked
+    ]
+    figures = figures_of(results, OURS, stored=("ECCError", "CUDAError", "DiskFull"))
+    assert [(one.cases, one.decided, one.right, one.label) for one in figures.past] == [
+        ("remembered", Rate(3, 4), Rate(2, 3), Rate(1, 3)),
+        ("not_remembered", Rate(2, 2), Rate(1, 2), Rate(0, 2)),
+        ("nothing_to_name", Rate(1, 2), Rate(0, 1), Rate(0, 1)),
+        ("all", Rate(6, 8), Rate(3, 6), Rate(1, 6)),
+    ]
+    assert figures.nearest == Rate(3, 6)
+    assert figures.nearest_label == Rate(1, 4)
+    assert figures_of(results, OURS).past == ()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
+from diagnose.cli.importing import import_cases
 from diagnose.dataclass import replace
 from diagnose.evaluation.cases import find_cases
 from diagnose.evaluation.judge import Plan
@@ -12,6 +14,8 @@ from diagnose.evaluation.memory import content_of, remember
 from diagnose.evaluation.model import OURS
 from diagnose.evaluation.run import evaluate, halves
 from diagnose.models import RuleSet
+from diagnose.store.database import open_database
+from diagnose.store.incidents import StoredIncidents
 from tests.incidents import FIXTURES
 from tests.models import HOSTILE, Modelled
 from tests.opinions import Knowing
@@ -76,8 +80,6 @@ def test_a_model_that_harms_is_not(rule_set: RuleSet) -> None:
 
 
 def test_the_memory_is_asked_and_what_is_tested_is_not_in_it(tmp_path: Path) -> None:
-    import shutil
-
     for name in ("ecc-on-one-of-two-hosts", "ecc-contained-titan", "ecc-contained-ds-trainer", "runs-in-one-file"):
         shutil.copytree(os.path.join(INCIDENTS, name), tmp_path / name)
     cases = find_cases([str(tmp_path)]).cases
@@ -88,6 +90,21 @@ def test_the_memory_is_asked_and_what_is_tested_is_not_in_it(tmp_path: Path) -> 
     assert all(one.error_type == "ECCError" and one.confirmed and one.text for one in past)
     copies = find_cases([os.path.join(INCIDENTS, tested[0].name)]).cases
     assert content_of(copies[0]) == content_of(tested[0]) != content_of(kept[0])
+
+
+def test_the_memory_is_filled_as_an_import_fills_it(tmp_path: Path, rule_set: RuleSet) -> None:
+    """With all rules, whatever is withheld from the question."""
+    for name in ("ecc-on-one-of-two-hosts", "keyerror-one-of-64"):
+        shutil.copytree(os.path.join(INCIDENTS, name), tmp_path / "cases" / name)
+    past, unread = remember(find_cases([str(tmp_path / "cases")]).cases, Plan(withheld=frozenset(rule_set.taxonomy)))
+    assert unread == ()
+    with open_database(str(tmp_path / "memory.sqlite3")) as database:
+        assert import_cases(str(tmp_path / "cases"), database, rule_set) == 0
+        imported = {incident.error_type: incident for incident in StoredIncidents(database)}
+    assert imported.keys() == {"ECCError", "KeyError"}
+    for one in past:
+        same = imported[one.error_type]
+        assert (one.text, one.attribution, one.job) == (same.text, same.attribution, same.job)
 
 
 def test_remembering_tells_what_cannot_be_remembered(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from diagnose.agents.held import Held, Holder, cut, template_of
 from diagnose.dataclass import dataclass, replace
 from diagnose.models import Evidence, Finding, Line, LogSource, Report
 
+# What an incident is remembered by and looked up with: the same of both, or they would differ by their length.
+REMEMBERED_TOKENS: Final = 2_000
 _LINE_TOKENS = 14  # number, name and writer beside the text
 _FINDINGS = 40
 _AROUND = 4

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container
 from importlib.util import find_spec
 from typing import Protocol
 
-from diagnose.agents.excerpt import Excerpt, ExcerptLine, Gatherer, deciding_text
+from diagnose.agents.excerpt import REMEMBERED_TOKENS, Excerpt, ExcerptLine, Gatherer, deciding_text
 from diagnose.agents.failure_agent import Case, FailureAgent, Judgement, Redacts
 from diagnose.agents.model import ChatModel
 from diagnose.agents.settings import ModelSettings
@@ -95,10 +95,10 @@ class Asker:
         redactor = advisers.redactor()
         hosts = sorted(self._gatherer.holder.hosts | {each.id for each in report.culprits if each.kind == "host"})
         redactor.learn(hosts=tuple(hosts))
-        excerpt = self._gatherer.excerpt(report, advisers.excerpt_tokens)
-        past, notes = self._past(report, excerpt, redactor)
+        past, notes = self._past(report, redactor)
         if past.stage != "none" or advisers.agent is None:
             return replace(past, state="not_needed" if advisers.agent is not None else "not_configured", notes=notes)
+        excerpt = self._gatherer.excerpt(report, advisers.excerpt_tokens)
         case = Case(report, excerpt, self._gatherer.holder, past.similar, redactor)
         try:
             agent = advisers.agent()
@@ -109,10 +109,11 @@ class Asker:
             why = f"asking the model failed ({type(error).__name__})"
             return replace(past, state="unavailable", notes=(*notes, why))
 
-    def _past(self, report: Report, excerpt: Excerpt, redactor: Redacts) -> tuple[Opinion, tuple[str, ...]]:
+    def _past(self, report: Report, redactor: Redacts) -> tuple[Opinion, tuple[str, ...]]:
         """What past incidents say; nothing where there are none, or they cannot be had."""
         if self._advisers.neighbours is None:
             return Opinion(), ()
+        excerpt = self._gatherer.excerpt(report, REMEMBERED_TOKENS)
         text = deciding_text(report, excerpt)
         redactor.redact(text)  # learns the names that only later lines give away
         try:

@@ -74,6 +74,11 @@ def _figures(figures: Figures) -> Json:
         ],
         "agent_states": dict(figures.states),
         "nearest_3": _rate(figures.nearest),
+        "nearest_3_label": _rate(figures.nearest_label),
+        "past_incidents": [
+            {"cases": one.cases, "decided": _rate(one.decided), "right": _rate(one.right), "label": _rate(one.label)}
+            for one in figures.past
+        ],
         "confusions": [{"want": cell.want, "got": cell.got, "count": cell.count} for cell in figures.confusions],
     }
 

@@ -21,6 +21,7 @@ COUNTS: Final = ("wrong", "innocent", "false_node", "blame_user", "blame_infra")
 SURENESS: Final = ("confirmed", "likely", "possible")
 STAGES: Final = ("rules", "retrieval", "failure_agent")
 NEAREST: Final = 3
+REMEMBERED: Final = ("remembered", "not_remembered", "nothing_to_name", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,20 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class ByPast:
+    """What past incidents decided of the cases that rules left open, by what the memory could know of them.
+
+    `cases` is one of `REMEMBERED`: of failures whose label is in memory or is not, of cases that nobody could name, of
+    all. `right` counts accepted labels too, `label` only the label.
+    """
+
+    cases: str
+    decided: Rate
+    right: Rate
+    label: Rate
+
+
+@dataclass(frozen=True, slots=True)
 class Confusion:
     """How often a label was answered so. A right answer counts at its own label, also where another was accepted."""
 
@@ -100,6 +115,8 @@ class Figures:
     states: Mapping[str, int]
     confusions: tuple[Confusion, ...]
     nearest: Rate
+    nearest_label: Rate
+    past: tuple[ByPast, ...]
 
 
 def figures_of(results: Sequence[Result], method: str, stored: Iterable[str] = ()) -> Figures:
@@ -107,7 +124,7 @@ def figures_of(results: Sequence[Result], method: str, stored: Iterable[str] = (
     said = [(result, result.said.get(method) or _nothing(result)) for result in results]
     scores = [one.score for _, one in said]
     known = frozenset(stored)
-    asked = [(result, one) for result, one in said if result.case.error_types and known & set(result.case.error_types)]
+    asked = [(result, one) for result, one in said if one.answer.stage != "rules"]
     return Figures(
         cases=len(said),
         rates={name: _rate(getattr(one, name) for one in scores) for name in RATES},
@@ -121,8 +138,14 @@ def figures_of(results: Sequence[Result], method: str, stored: Iterable[str] = (
         nearest=_rate(
             bool(set(one.answer.nearest[:NEAREST]) & set(result.case.error_types))
             for result, one in asked
-            if one.answer.stage != "rules"
+            if known & set(result.case.error_types)
         ),
+        nearest_label=_rate(
+            result.case.label in one.answer.nearest[:NEAREST]
+            for result, one in asked
+            if result.case.error_types and result.case.label in known
+        ),
+        past=tuple(_by_past(asked, known)) if known else (),
     )
 
 
@@ -176,6 +199,22 @@ def _levels(said: _Pairs) -> Iterable[Level]:
 
 def _decided(said: _Pairs, stage: str) -> Decided:
     return Decided(stage, *_covered(said, lambda one: one.answer.stage == stage and one.answer.error_type is not None))
+
+
+def _by_past(asked: _Pairs, known: frozenset[str]) -> Iterable[ByPast]:
+    groups: dict[str, list[tuple[Result, Said]]] = {name: [] for name in REMEMBERED}
+    for result, one in asked:
+        held = REMEMBERED[2] if not result.case.error_types else REMEMBERED[result.case.label not in known]
+        for name in (held, REMEMBERED[3]):
+            groups[name].append((result, one))
+    for name, pairs in groups.items():
+        decided = [(result, one) for result, one in pairs if one.answer.stage == "retrieval"]
+        yield ByPast(
+            name,
+            Rate(len(decided), len(pairs)),
+            _rate(bool(one.score.type) and bool(result.case.error_types) for result, one in decided),
+            _rate(one.answer.label == result.case.label for result, one in decided),
+        )
 
 
 def _covered(said: _Pairs, counts: Callable[[Said], bool]) -> tuple[Rate, Rate]:

@@ -17,7 +17,7 @@ from diagnose.evaluation.figures import COUNTS, RATES, Figures, wrong_parts
 from diagnose.evaluation.model import OURS, Result, Said
 from diagnose.evaluation.plots import safe
 from diagnose.evaluation.run import Evaluation
-from diagnose.evaluation.text import WORDS, setup_words, shown
+from diagnose.evaluation.text import PAST_HEAD, WORDS, nearest_words, past_rows, setup_words, shown
 
 _LINE = 240
 _STYLE: Final = """
@@ -124,8 +124,11 @@ def _stages(figures: Figures) -> Iterator[str]:
     if rows:
         yield "<h2>Who decided</h2>"
         yield _wide(_table(("stage", "failures answered", "right of those"), rows))
+    if figures.past:
+        yield "<h2>Past incidents</h2>"
+        yield _wide(_table(PAST_HEAD, past_rows(figures)))
     if figures.nearest.of:
-        yield f"<p>Right label among the 3 nearest incidents: {safe(shown(figures.nearest))}</p>"
+        yield f"<p>Right label among the 3 nearest incidents: {safe(nearest_words(figures))}</p>"
     states = {name: count for name, count in figures.states.items() if name not in ("not_needed", "not_configured")}
     if states:
         told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in states.items())

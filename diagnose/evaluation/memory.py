@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from diagnose.dataclass import dataclass, replace
 from diagnose.evaluation.judge import Plan, rules_of
@@ -21,10 +21,8 @@ from diagnose.models import Incident, Opinion, Report, RuleSet
 from diagnose.pipeline import Services, diagnose
 
 if TYPE_CHECKING:
-    from diagnose.agents.excerpt import Gatherer
+    from diagnose.services import Gathered
     from diagnose.store.index import IncidentIndex
-
-_TEXT_TOKENS: Final = 2_000  # of lines beside the deciding ones, as for incidents that are recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,14 @@ class Remembered:
 def remember(
     cases: Sequence[Case], plan: Plan, *, jobs: int = 1, on_case: Callable[[int, int], None] | None = None
 ) -> tuple[Remembered, tuple[Unread, ...]]:
-    """The cases as confirmed incidents, read under the same rules as those that are tested; and what cannot be."""
+    """The cases as confirmed incidents, and what cannot be one.
+
+    They are read with all rules, as `incidents import` and `--record` read them: the plan withholds rules from the
+    question, not from what is known of the past.
+    """
     made: list[Incident | None] = [None] * len(cases)
     unread: list[Unread] = []
-    told = each(_Recording(plan), cases, jobs, 2 * plan.seconds)
+    told = each(_Recording(replace(plan, withheld=frozenset())), cases, jobs, 2 * plan.seconds)
     for done, (place, incident, why) in enumerate(told, 1):
         made[place] = incident
         if incident is None:
@@ -107,15 +109,16 @@ class _Recording:
     plan: Plan
 
     def __call__(self) -> Callable[[Case], Incident]:
-        full, rules = rules_of(self.plan)
+        rules, _ = rules_of(self.plan)
 
         def recorded(case: Case) -> Incident:
-            from diagnose.agents.excerpt import Gatherer
+            from diagnose.services import Gathered
 
             os.chdir(case.folder)
-            witness = _Listening(Gatherer())
+            gathered = Gathered(rules)
+            witness = _Listening(gathered)
             report = diagnose(request_of(case.inputs), Services(rules, second_opinion=witness), self.plan.settings)
-            return _incident(case, report, witness.gatherer, full)
+            return _incident(case, report, gathered, rules)
 
         return recorded
 
@@ -124,31 +127,28 @@ class _Recording:
 class _Listening:
     """A witness that only listens."""
 
-    gatherer: Gatherer
+    gathered: Gathered
 
     def begin(self) -> _Listening:
         return self
 
     @property
     def observe(self) -> Callable[..., None]:
-        return self.gatherer.observe
+        return self.gathered.observe
 
     def opinion(self, _report: Report) -> Opinion:
         return Opinion()
 
 
-def _incident(case: Case, report: Report, gatherer: Gatherer, rules: RuleSet) -> Incident:
-    from diagnose.agents.excerpt import deciding_text
-    from diagnose.redaction import Redactor
-
-    redactor = Redactor(rules.redactions, hosts=sorted(gatherer.holder.hosts))
-    text = deciding_text(report, gatherer.excerpt(report, _TEXT_TOKENS))
-    redactor.redact(text)  # learns the names that only later lines give away
+def _incident(case: Case, report: Report, gathered: Gathered, rules: RuleSet) -> Incident:
+    text, summary = gathered.told(report, (), ())
+    entry = rules.taxonomy.get(case.error_types[0])
     return Incident(
         id=case.name,
         error_type=case.error_types[0],
-        attribution=next(iter(case.attributions), None),
-        text=redactor.redact(text),
+        attribution=next(iter(case.attributions), entry.attribution if entry else None),
+        summary=summary if report.error_type == case.error_types[0] else "",
+        text=text,
         job=next(iter(case.job), None),
         confirmed=True,
         decided_by="person",
@@ -178,9 +178,9 @@ class Past:
 
     def opinion(self, text: str) -> Opinion:
         """What the neighbours of a text come to."""
-        from diagnose.agents.retrieval import NEIGHBOURS, opinion_of
+        from diagnose.agents.retrieval import PastIncidents
 
-        return opinion_of(self.index.similar(text, NEIGHBOURS))
+        return PastIncidents(self.index).opinion(text)
 
 
 def _open(folder: str, incidents: Remembered, rules: RuleSet) -> IncidentIndex:

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from diagnose.evaluation.cost import costs_of
-from diagnose.evaluation.figures import COUNTS, RATES, Figures, Rate, wrong_parts
+from diagnose.evaluation.figures import COUNTS, RATES, REMEMBERED, Figures, Rate, wrong_parts
 from diagnose.evaluation.model import OURS
 from diagnose.evaluation.run import Evaluation, Setup
 
 WORDS = {"false_node": "node acted on for nothing", "blame_user": "user blamed falsely", "innocent": "innocents named"}
 WORDS["blame_infra"] = "infrastructure blamed falsely"
+
+# The cases that rules left open, by what a memory could know of them.
+PAST_WORDS = dict(zip(REMEMBERED, ("label remembered", "label not remembered", "nothing to name", "all"), strict=True))
+PAST_HEAD = ("what rules left open", "decided by past incidents", "right of those", "the very label")
 
 
 def as_text(evaluation: Evaluation, *, verbose: bool = False) -> str:
@@ -107,10 +111,23 @@ def _own(figures: Figures) -> Iterator[str]:
             [(one.stage.replace("_", " "), shown(one.coverage), shown(one.accuracy)) for one in decided],
         )
         yield ""
+    if figures.past:
+        yield from _table(PAST_HEAD, past_rows(figures))
+        yield ""
     if figures.nearest.of:
-        yield f"right label among the 3 nearest incidents: {shown(figures.nearest)}"
+        yield f"right label among the 3 nearest incidents: {nearest_words(figures)}"
     if set(figures.states) - {"not_needed", "not_configured"}:
         yield "model: " + ", ".join(f"{state.replace('_', ' ')} {count}" for state, count in figures.states.items())
+
+
+def past_rows(figures: Figures) -> list[tuple[str, ...]]:
+    """How often past incidents decided, and how often that was right."""
+    return [(PAST_WORDS[one.cases], shown(one.decided), shown(one.right), shown(one.label)) for one in figures.past]
+
+
+def nearest_words(figures: Figures) -> str:
+    """How often the right label is among the nearest incidents, by both counts."""
+    return f"{shown(figures.nearest)}; the very label {shown(figures.nearest_label)}"
 
 
 def _cases(evaluation: Evaluation, *, verbose: bool) -> Iterator[str]:
