@@ -1,218 +1,231 @@
 """How well past incidents answer, and how fast: cross-validated on labelled jobs, and timed on many incidents.
 
-    python benchmarks/retrieval.py tests/fixtures/incidents CASES_DIR [--splits 10] [--embeddings minilm]
+    python benchmarks/retrieval.py tests/fixtures/incidents CASES_DIR [--splits 6] [--embeddings minilm]
     python benchmarks/retrieval.py tests/fixtures/incidents --incidents 10000
 
-The first directory fills the memory. Of each further directory a random half fills it too and the other half is asked
-about, as often as --splits says; what is asked about is read with all diagnosis rules off. A case is left out where the
-memory holds no incident of its error type. `right` counts the label; `accepted` also those labels that the case says a
-careful expert would take. The threshold of agreement is the least at which 90 % of the decisions are accepted.
+The first directory fills the memory. Of each further directory a random half of the failures fills it too, and all else
+is asked about, as often as --splits says: the other half, and jobs of which nobody can say what failed, or nothing did.
+Incidents are remembered with all rules, as `incidents import` does; what is asked about is read with all rules off. The
+figures are those of `diagnose eval`. The threshold of agreement is also chosen on one half of the cases and reported on
+the other, so that what is told is no figure of its own making. `not remembered` asks once more, with all incidents
+forgotten that would be right: whatever is decided then is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
-import glob
 import os
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
-import yaml
+import numpy as np
 
-from diagnose.agents.excerpt import Gatherer, deciding_text
-from diagnose.agents.retrieval import AGREEMENT, NEIGHBOURS, agreement
-from diagnose.models import Incident, Opinion, Report, RuleSet
-from diagnose.pipeline import Request, Services, diagnose
-from diagnose.redaction import Redactor
-from diagnose.rules.load import load_rules
-from diagnose.store.embeddings import HashedWords, MiniLM
+from diagnose.agents.retrieval import AGREEMENT, PastIncidents, agreement
+from diagnose.agents.second_opinion import Asker, advisers
+from diagnose.evaluation.cases import find_cases
+from diagnose.evaluation.figures import figures_of
+from diagnose.evaluation.judge import Plan, rules_of
+from diagnose.evaluation.memory import Remembered, numbered, remember
+from diagnose.evaluation.model import OURS, Answer, Case, Result, Said
+from diagnose.evaluation.requests import request_of
+from diagnose.evaluation.run import halves
+from diagnose.evaluation.score import score
+from diagnose.evaluation.text import PAST_HEAD, nearest_words, past_rows
+from diagnose.models import Incident, Line, Opinion, Report, RuleSet
+from diagnose.pipeline import Services, diagnose
+from diagnose.store.embeddings import Embedder, HashedWords, MiniLM
 from diagnose.store.index import IncidentIndex, Place
 
-_TOKENS = 2_000
+PAST_LEAST = 0.0  # decide whatever the agreement; thresholds are applied here
 
 
-@dataclass(frozen=True)
-class Case:
-    """A labelled job: its label, labels that count as right too, its text as remembered and as asked about."""
+class Reusing:
+    """An embedder that makes each vector once, since each split indexes much the same incidents."""
 
-    id: str
-    label: str
-    accepted: frozenset[str]
-    remembered: str
-    asked: str
+    def __init__(self, embedder: Embedder) -> None:
+        self.name = embedder.name
+        self._embedder = embedder
+        self._known: dict[str, Any] = {}
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        """The vectors of some texts."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            self._known.update(zip(new, self._embedder.embed(new), strict=True))
+        return np.array([self._known[text] for text in texts], np.float32)
+
+
+class Known:
+    """The past incidents of the split at hand."""
+
+    def __init__(self) -> None:
+        self.past: PastIncidents | None = None
+
+    def opinion(self, text: str) -> Opinion:
+        """What they say."""
+        return self.past.opinion(text) if self.past else Opinion()
+
+
+@dataclass
+class Question:
+    """A job that rules leave open, read once and asked about in each split."""
+
+    case: Case
+    asker: Asker
+    report: Report
+
+
+@dataclass
+class Told:
+    """What past incidents said of a job: an error type where the log speaks of it, and how strongly they agree."""
+
+    case: Case
+    named: str | None
+    strength: float
+    nearest: tuple[str, ...]
+
+    def result(self, least: float) -> Result:
+        """The answer, if so much agreement is asked for."""
+        named = self.named if self.strength >= least else None
+        answer = Answer(
+            "failed" if named else "inconclusive",
+            named,
+            stage="retrieval" if named else "none",
+            nearest=self.nearest,
+        )
+        return Result(self.case, {OURS: Said(answer, score(self.case, answer))})
 
 
 class Listening:
-    """Gathers the lines of one run."""
+    """Keeps who was asked about the run, and what the rules report of it."""
 
-    def __init__(self) -> None:
-        self.gatherer = Gatherer()
+    def __init__(self, rules: RuleSet, known: Known) -> None:
+        self._advisers = advisers(rules, None, known)
+        self._asker = self._advisers.begin()
+        self.asked: tuple[Asker, Report] | None = None
 
     def begin(self) -> Listening:
         """A new run."""
-        self.gatherer = Gatherer()
         return self
 
-    def observe(self, line: Any) -> None:
+    def observe(self, line: Line) -> None:
         """Takes a line."""
-        self.gatherer.observe(line)
+        self._asker.observe(line)
 
     def opinion(self, report: Report) -> Opinion:
         """Says nothing itself."""
+        self.asked = (self._asker, report)
         return Opinion()
 
 
-class Kept:
-    """Incidents in memory."""
-
-    def __init__(self, incidents: Sequence[Incident]) -> None:
-        self._incidents = {each.id: replace(each, revision=place) for place, each in enumerate(incidents, 1)}
-
-    def __iter__(self) -> Iterator[Incident]:
-        return iter(self._incidents.values())
-
-    def __len__(self) -> int:
-        return len(self._incidents)
-
-    def get(self, id: str) -> Incident | None:
-        """One of them."""
-        return self._incidents.get(id)
-
-    def many(self, ids: Sequence[str]) -> tuple[Incident, ...]:
-        """Some of them."""
-        return tuple(self._incidents[each] for each in ids if each in self._incidents)
-
-    def changed_since(self, revision: int) -> Iterator[Incident]:
-        """What came after a revision."""
-        return (each for each in self._incidents.values() if each.revision > revision)
-
-    def removed_since(self, revision: int) -> Iterator[tuple[int, str]]:
-        """Nothing is removed."""
-        return iter(())
-
-    def revision(self) -> int:
-        """The latest revision."""
-        return len(self._incidents)
-
-
-def text_of(folder: str, inputs: Sequence[str], rules: RuleSet) -> str:
-    """The redacted deciding lines of a job, as the memory takes them."""
-    listening = Listening()
-    paths, kernel, scheduler = [], [], []
-    words = iter(inputs)
-    for word in words:
-        if word in ("--kernel-log", "--scheduler-record", "--inventory"):
-            {"--kernel-log": kernel, "--scheduler-record": scheduler}.get(word, []).append(
-                os.path.join(folder, next(words))
-            )
-        else:
-            paths.append(os.path.join(folder, word))
-    report = diagnose(Request(paths, kernel, scheduler), Services(rules, second_opinion=listening))
-    redactor = Redactor(rules.redactions, hosts=sorted(listening.gatherer.holder.hosts))
-    return redactor.redact(deciding_text(report, listening.gatherer.excerpt(report, _TOKENS)))
-
-
-def cases(directory: str, rules: RuleSet) -> list[Case]:
-    """The labelled failures below a directory: NAME.yaml beside NAME.log, or a directory with its inputs."""
-    off = replace(rules, diagnoses=())
+def questions(cases: Sequence[Case], known: Known) -> list[Question]:
+    """The cases that are open with all rules off."""
+    plan = Plan(withheld=frozenset(rules_of(Plan())[0].taxonomy))
+    _, rules = rules_of(plan)
     found = []
-    for path in sorted(glob.glob(os.path.join(directory, "*.yaml")) + glob.glob(os.path.join(directory, "*/*.yaml"))):
-        with open(path, encoding="utf-8") as file:
-            label = yaml.safe_load(file)
-        if not label.get("error_type") or label.get("status") == "inconclusive":
-            continue
-        folder = os.path.dirname(path)
-        inputs = label.get("inputs") or [os.path.basename(path).removesuffix(".yaml") + ".log"]
-        accepted = frozenset((label["error_type"], *(label.get("accept") or ())))
-        texts = [text_of(folder, inputs, which) for which in (rules, off)]
-        found.append(Case(f"{os.path.basename(directory)}/{label['id']}", label["error_type"], accepted, *texts))
+    for case in cases:
+        os.chdir(case.folder)
+        listening = Listening(rules, known)
+        diagnose(request_of(case.inputs), Services(rules, second_opinion=listening), plan.settings)
+        if listening.asked:
+            found.append(Question(case, *listening.asked))
     return found
 
 
-def incident(case: Case, number: int) -> Incident:
-    """A case as a confirmed incident; its name says nothing."""
-    return Incident(f"i{number}", case.label, text=case.remembered, confirmed=True)
+def told(asked: Sequence[Question], incidents: Remembered, known: Known, embedder: Embedder) -> list[Told]:
+    """What a memory says of each of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = IncidentIndex(Place(folder, "numpy"), incidents, embedder, lambda text: text)
+        index.sync()
+        known.past = PastIncidents(index, least=PAST_LEAST)
+        found = []
+        for each in asked:
+            opinion = each.asker.opinion(each.report)
+            _, strength = agreement(opinion.similar)
+            named = tuple(one.error_type for one in opinion.similar)
+            found.append(Told(each.case, opinion.error_type, strength, named))
+        index.close()
+    return found
 
 
-def accuracy(known: list[Case], halved: list[Case], splits: int, embedder: Any) -> None:
-    """Prints the figures of section 8."""
-    rows: list[tuple[bool, bool, bool, bool]] = []
-    decisions: list[tuple[float, bool]] = []
-    per_split: list[tuple[float, float]] = []
-    for split in range(splits):
-        shuffled = list(halved)
-        random.Random(split).shuffle(shuffled)
-        stored = known + shuffled[: len(shuffled) // 2]
-        labels = {case.label for case in stored}
-        asked = [case for case in shuffled[len(shuffled) // 2 :] if case.label in labels]
-        first = len(rows)
-        with tempfile.TemporaryDirectory() as folder:
-            kept = Kept([incident(case, number) for number, case in enumerate(stored)])
-            index = IncidentIndex(Place(folder, "numpy"), kept, embedder, lambda text: text)
-            index.sync()
-            for case in asked:
-                near = index.similar(case.asked, NEIGHBOURS)
-                types = [each.error_type for each in near[:3]]
-                rows.append(
-                    (
-                        case.label in types[:1],
-                        case.label in types,
-                        bool(case.accepted & set(types[:1])),
-                        bool(case.accepted & set(types)),
-                    )
-                )
-                name, strength = agreement(near)
-                decisions.append((strength, name in case.accepted))
-            index.close()
-        part = rows[first:]
-        per_split.append((sum(row[1] for row in part) / len(part), sum(row[3] for row in part) / len(part)))
-    count = len(rows)
-    share = [sum(row[place] for row in rows) / count for place in range(4)]
-    print(
-        f"{embedder.name}: {len(known)} + {len(halved) // 2} incidents, {count // splits} asked about, {splits} splits"
-    )
-    print(f"  nearest        right {share[0]:.1%}  accepted {share[2]:.1%}")
-    low, high = min(each[1] for each in per_split), max(each[1] for each in per_split)
-    print(f"  among 3        right {share[1]:.1%}  accepted {share[3]:.1%} ({low:.1%} to {high:.1%})")
-    ranked = sorted(decisions, reverse=True)
+def least_for(said: Sequence[Told], share: float) -> float:
+    """The least agreement from which on so many of the decisions are right."""
+    ranked = sorted((one for one in said if one.named), key=lambda one: -one.strength)
     right, least = 0, 1.0
-    for place, (strength, good) in enumerate(ranked, 1):
-        right += good
-        if right / place >= 0.9:
-            least = strength
-    print(f"  threshold for 90 % right: {least:.3f} (set: {AGREEMENT})")
-    for threshold in sorted({round(least, 3), AGREEMENT}):
-        decided = [good for strength, good in decisions if strength >= threshold]
-        right_of = sum(decided) / max(len(decided), 1)
-        print(f"  at {threshold:.3f}: decides {len(decided) / count:.1%}, right in {right_of:.1%}")
+    for place, one in enumerate(ranked, 1):
+        right += one.named in one.case.error_types
+        if right / place >= share:
+            least = one.strength
+    return least
 
 
-def speed(known: list[Case], count: int, backend: str, embedder: Any) -> None:
+def accuracy(first: Sequence[Case], halved: Sequence[Case], splits: int, embedder: Embedder) -> None:
+    """Prints the figures of section 8."""
+    known = Known()
+    failures = [case for case in halved if case.error_types]
+    made, unread = remember([*(case for case in first if case.error_types), *failures], Plan())
+    for one in unread:
+        print(f"left out: {one.name}: {one.why}")
+    incidents = {one.id: one for one in made}
+    asked = {each.case.name: each for each in questions(halved, known)}
+    always = [incidents[case.name] for case in first if case.name in incidents]
+    said: list[Told] = []
+    forgotten: list[Told] = []
+    labels: set[str] = set()
+    for split in range(splits):
+        kept, rest = halves(halved, str(split))
+        stored = [*always, *(incidents[case.name] for case in kept if case.name in incidents)]
+        labels.update(one.error_type or "" for one in stored)
+        open_ = [asked[case.name] for case in rest if case.name in asked]
+        said += told(open_, numbered(stored), known, embedder)
+        if split == 0:
+            for each in open_:
+                if each.case.error_types:
+                    without = [one for one in stored if one.error_type not in each.case.error_types]
+                    forgotten += told([each], numbered(without), known, embedder)
+    print(f"{embedder.name}: {len(always)} + half of {len(failures)} incidents, {splits} splits")
+    figures = figures_of([one.result(AGREEMENT) for one in said], OURS, labels)
+    print(f"  among the 3 nearest: {nearest_words(figures)}")
+    print(f"  at {AGREEMENT}: {'; '.join(PAST_HEAD[1:])}")
+    for row in past_rows(figures):
+        print(f"    {row[0]:<20} {'; '.join(row[1:])}")
+    wrong = sum(one.named is not None and one.strength >= AGREEMENT for one in forgotten)
+    print(f"    all that would be right forgotten: {wrong} of {len(forgotten)} named, wrongly")
+    print(f"  threshold for 90 % right: {least_for(said, 0.9):.3f}")
+    halfs = [[one for one in said if crc32(one.case.name.encode()) % 2 == half] for half in (0, 1)]
+    for chosen, shown_on in (halfs, halfs[::-1]):
+        least = least_for(chosen, 0.9)
+        row = past_rows(figures_of([one.result(least) for one in shown_on], OURS, labels))[-1]
+        print(f"    {least:.3f} chosen on one half of the cases; on the other: {'; '.join(row[1:])}")
+
+
+def speed(known: Sequence[Incident], count: int, backend: str, embedder: Embedder) -> None:
     """Prints how long a retrieval takes among many incidents, and how long they take to be read."""
     chance = random.Random(0)
-    words = sorted({word for case in known for word in case.remembered.split()})
+    words = sorted({word for case in known for word in case.text.split()})
     made = []
     for number in range(count):
         case = chance.choice(known)
         extra = " ".join(chance.choices(words, k=40))
-        made.append(replace(incident(case, number), text=f"{case.remembered}\nerror: {extra}"))
+        made.append(replace(case, id=f"i{number}", text=f"{case.text}\nerror: {extra}"))
     with tempfile.TemporaryDirectory() as folder:
-        index = IncidentIndex(Place(folder, backend), Kept(made), embedder, lambda text: text)
+        index = IncidentIndex(Place(folder, backend), numbered(made), embedder, lambda text: text)
         start = time.perf_counter()
         index.sync()
         filled = time.perf_counter() - start
         start = time.perf_counter()
-        index.similar(known[0].asked)
+        index.similar(known[0].text)
         first = time.perf_counter() - start
         took = []
-        for case in (known * 3)[:200]:
+        for case in ([*known] * 3)[:200]:
             start = time.perf_counter()
-            index.similar(case.asked)
+            index.similar(case.text)
             took.append(1000 * (time.perf_counter() - start))
         index.close()
     ranked = statistics.quantiles(took, n=20)
@@ -226,19 +239,18 @@ def main() -> None:
     """Runs what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="+")
-    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--splits", type=int, default=6)
     parser.add_argument("--embeddings", choices=("hashed", "minilm"), default="minilm")
     parser.add_argument("--incidents", type=int, default=0, help="time among so many instead")
     parser.add_argument("--vectors", choices=("chroma", "numpy"), default="chroma")
     options = parser.parse_args()
-    rules = load_rules()
     embedder = MiniLM() if options.embeddings == "minilm" else HashedWords()
-    known = cases(options.directories[0], rules)
+    first = find_cases(options.directories[:1]).cases
     if options.incidents:
-        speed(known, options.incidents, options.vectors, embedder)
+        failures = [case for case in first if case.error_types]
+        speed(remember(failures, Plan())[0].incidents, options.incidents, options.vectors, embedder)
         return
-    halved = [case for directory in options.directories[1:] for case in cases(directory, rules)]
-    accuracy(known, halved, options.splits, embedder)
+    accuracy(first, find_cases(options.directories[1:]).cases, options.splits, Reusing(embedder))
 
 
 if __name__ == "__main__":

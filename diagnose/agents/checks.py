@@ -1,4 +1,4 @@
-"""What a model's answer must stand up to before anybody sees it.
+"""What a model's answer must stand up to before anybody sees it, and what past incidents say before it decides.
 
 In: an answer, the lines that were shown, the closed list. Out: what is wrong with it in words that the model can mend
 it by, and the lines it rests on. The model is not trusted with anything: quotes are looked up, lines that the job
@@ -18,6 +18,7 @@ from diagnose.agents.excerpt import ExcerptLine
 from diagnose.agents.tools import Request
 from diagnose.agents.words import stated, telling
 from diagnose.dataclass import dataclass
+from diagnose.models import Report
 from diagnose.models.rule import AttributionName, ErrorType
 
 CANNOT_TELL: Final = "cannot_tell"
@@ -143,6 +144,45 @@ def _quoted(quote: Quote, lines: Sequence[Shown]) -> Shown | None:
     holding = [each for each in lines if text == each.text or (len(text) >= _SHORTEST_QUOTE and text in each.text)]
     named = next((each for each in holding if each.id == quote.line), None)
     return named or (holding[0] if holding else None)
+
+
+def set_aside(report: Report) -> Mapping[tuple[str, int], str]:
+    """Lines that prove nothing, as the rules know, and why."""
+    explanation = report.explanation
+    known = [(each.finding, each.why) for each in explanation.excluded]
+    known += [
+        (finding, f"{finding.error_type} only follows from a failure")
+        for finding in explanation.findings
+        if finding.role == "teardown"
+    ]
+    return {
+        (evidence.source, evidence.line): why
+        for finding, why in known
+        for evidence in finding.evidence
+        if evidence.line is not None
+    }
+
+
+def speaks_of(entry: ErrorType, lines: Sequence[ExcerptLine], report: Report, *, went_on: bool) -> bool:
+    """Whether a log itself tells of such a failure, where others that read alike say that it was one.
+
+    A line that sounds like a failure must speak of it: none that its writer calls less, that the rules set aside or
+    that speaks to its reader. What the rules set aside is not named again, nor what the job outlived.
+    """
+    if went_on and entry.name not in _CREEPING:
+        return False
+    if any(each.finding.error_type == entry.name for each in report.explanation.excluded):
+        return False
+    outlived = set_aside(report)
+    pattern = telling(entry)
+    return any(
+        each.alarming
+        and (each.line.level or "").lower() not in _MILD
+        and (each.source, each.line.number) not in outlived
+        and pattern.search(each.line.text) is not None
+        and not addresses_the_reader(each.line.text)
+        for each in lines
+    )
 
 
 def _proof(entry: ErrorType, found: Sequence[Shown], lines: Sequence[Shown], *, went_on: bool) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from diagnose.agents import tools
 from diagnose.agents.allowance import Allowance
 from diagnose.agents.answers import Schema
-from diagnose.agents.checks import CANNOT_TELL, Checked, Claim, Shown, attribution_stands, check, unharmful
+from diagnose.agents.checks import CANNOT_TELL, Checked, Claim, Shown, attribution_stands, check, set_aside, unharmful
 from diagnose.agents.display import shown, without_numbers
 from diagnose.agents.excerpt import Excerpt, ExcerptLine
 from diagnose.agents.held import Holder
@@ -136,7 +136,7 @@ class _Talk:
         lines = case.excerpt.lines
         for each in lines:  # names that a later line gives away are hidden in the earlier ones, too
             redact(each.line.text)
-        self._set_aside = _set_aside(case.report)
+        self._set_aside = set_aside(case.report)
         names = dict.fromkeys((*(each.source for each in case.report.coverage.sources), *case.holder.sources))
         self._names = {name: f"s{number}" for number, name in enumerate(names, 1)}
         self._first = tuple(self._shown(each) for each in lines)
@@ -279,23 +279,6 @@ def _finding(finding: Finding, named: Callable[[str], str]) -> str:
     return f"{finding.error_type}{often}" + (
         f' ("{first.text[:160]}", {named(first.source)}:{first.line})' if first else ""
     )
-
-
-def _set_aside(report: Report) -> Mapping[tuple[str, int], str]:
-    """Lines that prove nothing, as the rules know, and why."""
-    explanation = report.explanation
-    known = [(each.finding, each.why) for each in explanation.excluded]
-    known += [
-        (finding, f"{finding.error_type} only follows from a failure")
-        for finding in explanation.findings
-        if finding.role == "teardown"
-    ]
-    return {
-        (evidence.source, evidence.line): why
-        for finding, why in known
-        for evidence in finding.evidence
-        if evidence.line is not None
-    }
 
 
 def _past(incident: SimilarIncident) -> str:

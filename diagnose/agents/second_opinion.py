@@ -7,18 +7,20 @@ here costs more than the opinion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from importlib.util import find_spec
 from typing import Protocol
 
+from diagnose.agents.checks import speaks_of
 from diagnose.agents.excerpt import REMEMBERED_TOKENS, Excerpt, ExcerptLine, Gatherer, deciding_text
 from diagnose.agents.failure_agent import Case, FailureAgent, Judgement, Redacts
 from diagnose.agents.model import ChatModel
 from diagnose.agents.settings import ModelSettings
-from diagnose.dataclass import dataclass, replace
+from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import DiagnoseError
 from diagnose.models import Evidence, Line, Opinion, Report, RuleSet
 from diagnose.models.report import Sureness
+from diagnose.models.rule import ErrorType
 from diagnose.redaction import Redactor
 
 _EXCERPT_TOKENS = 6_000  # where no model says how much it may be shown
@@ -46,7 +48,7 @@ class Hides(Redacts, Protocol):
 class Advisers:
     """Whom one run may ask. `redactor` and `agent` make one for each diagnosis that asks, since most do not.
 
-    `healthy` are templates of lines that good runs print.
+    `healthy` are templates of lines that good runs print. Past incidents decide only what is in the `taxonomy`.
     """
 
     redactor: Callable[[], Hides]
@@ -54,6 +56,7 @@ class Advisers:
     neighbours: Neighbours | None = None
     excerpt_tokens: int = _EXCERPT_TOKENS
     healthy: Container[str] = frozenset()
+    taxonomy: Mapping[str, ErrorType] = field(default_factory=dict)
 
     def begin(self) -> Asker:
         """A witness for one run."""
@@ -78,6 +81,7 @@ def advisers(
         neighbours,
         settings.excerpt_tokens if settings else _EXCERPT_TOKENS,
         healthy,
+        rules.taxonomy,
     )
 
 
@@ -118,6 +122,9 @@ class Asker:
         redactor.redact(text)  # learns the names that only later lines give away
         try:
             past = self._advisers.neighbours.opinion(redactor.redact(text))
+            entry = self._advisers.taxonomy.get(past.error_type or "")
+            if entry is None or not speaks_of(entry, excerpt.lines, report, went_on=self._gatherer.holder.went_on):
+                return Opinion(similar=past.similar), ()  # alike, but this log does not say so itself
             return replace(past, evidence=_placed(past.evidence, excerpt, redactor)), ()
         except DiagnoseError as error:
             return Opinion(), (f"past incidents: {error}",)
