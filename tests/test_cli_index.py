@@ -25,7 +25,7 @@ pytestmark = [
 LOG = """\
 step 100 loss 2.5
 spindle: flux capacitor desynchronised on bank {n}
-spindle: cannot realign, giving up: FluxError code 17
+spindle: cannot realign the nvlink, giving up: FluxError code 17
 """
 
 
