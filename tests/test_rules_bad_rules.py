@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,18 @@ from tests.incidents import run
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures", "bad_rules")
 BASE = os.path.join(ROOT, "_base")
 CASES = sorted(name for name in os.listdir(ROOT) if name != "_base")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> str:
+    """The shipped rules of these tests: next to nothing, and what secrets look like."""
+    copy = tmp_path_factory.mktemp("base")
+    shutil.copytree(BASE, copy, dirs_exist_ok=True)
+    (copy / "redactions").mkdir()
+    for path in sorted((Path(tree.shipped_rules()) / "redactions").glob("*.yml")):
+        if re.search(r"^kind: (?:key|password)$", path.read_text(), re.MULTILINE):
+            shutil.copy(path, copy / "redactions")
+    return str(copy)
 
 
 def judged(rule_set, folder, arguments):
@@ -55,11 +68,11 @@ def prepared(name: str, tmp_path) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_message_is_reported_at_its_line(name, tmp_path):
+def test_the_message_is_reported_at_its_line(name, tmp_path, base):
     folder = prepared(name, tmp_path)
     with open(os.path.join(ROOT, name, "expected.txt"), encoding="utf-8") as file:
         wanted = [EXPECTED.fullmatch(line.rstrip("\n")) for line in file]
-    found = lint([folder], shipped=BASE, fixtures=os.path.join(folder, ".fixtures"), judge=judged)
+    found = lint([folder], shipped=base, fixtures=os.path.join(folder, ".fixtures"), judge=judged)
     told = "\n".join(str(problem) for problem in found)
     got = sorted((os.path.relpath(problem.path, folder), str(problem.line or "-"), problem.check) for problem in found)
     assert got == sorted((match["file"], match["line"], match["check"]) for match in wanted), told
@@ -95,5 +108,5 @@ def test_every_check_has_a_fixture():
     assert {check.name for check in CHECKS} | loading == provoked
 
 
-def test_the_base_is_clean():
-    assert lint([], shipped=BASE, fixtures=BASE) == []
+def test_the_base_is_clean(base):
+    assert lint([], shipped=base, fixtures=base) == []

@@ -14,7 +14,7 @@ from typing import Any, Final
 import ahocorasick_rs
 
 from diagnose import precompiled
-from diagnose.dataclass import dataclass
+from diagnose.dataclass import dataclass, replace
 from diagnose.models.rule import RedactionKind, RedactionRule
 from diagnose.patterns import Lazy
 
@@ -46,11 +46,12 @@ _LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrs
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A part of a text that must not be seen: from `start` up to `end`."""
+    """A part of a text that must not be seen, from `start` up to `end`; `what` is the title of the rule that says so."""
 
     start: int
     end: int
     kind: RedactionKind
+    what: str = ""
 
 
 class Finder:
@@ -120,9 +121,9 @@ class Finder:
                     spans = [span for group in groups if (span := match.span(group))[0] >= 0]
                     for first, last in spans or [match.span()]:
                         if first < last and _passes(rule, text[first:last]):
-                            yield Hidden(first, last, rule.kind)
+                            yield Hidden(first, last, rule.kind, rule.title)
             except TimeoutError:
-                yield Hidden(text.rfind("\n", 0, at) + 1, _line_end(text, piece), rule.kind)
+                yield Hidden(text.rfind("\n", 0, at) + 1, _line_end(text, piece), rule.kind, rule.title)
             if piece >= end:
                 return
             at = piece - _OVERLAP
@@ -165,7 +166,7 @@ def merged(parts: Iterable[Hidden]) -> list[Hidden]:
         if found and part.start < found[-1].end:
             last = found[-1]
             kind = min(last.kind, part.kind, key=KINDS.index)
-            found[-1] = Hidden(last.start, max(last.end, part.end), kind)
+            found[-1] = replace(last, end=max(last.end, part.end), kind=kind)
         else:
             found.append(part)
     return found

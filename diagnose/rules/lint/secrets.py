@@ -64,7 +64,7 @@ def private(line: str, secrets: Secrets) -> str | None:
         return "a private key"
     for part in secrets.found(line):
         if not _INVENTED.match(line, part.start):
-            return f"a {part.kind}"
+            return f"a {part.kind} ({part.what})"
     for found in _MAIL.finditer(line):
         domain = found[1].lower()
         if domain.endswith(_INVENTED_DOMAINS) or _EXAMPLE_DOMAIN.search(domain) or _is_address(domain):
