@@ -163,25 +163,28 @@ def set_aside(report: Report) -> Mapping[tuple[str, int], str]:
     }
 
 
-def speaks_of(entry: ErrorType, lines: Sequence[ExcerptLine], report: Report, *, went_on: bool) -> bool:
-    """Whether a log itself tells of such a failure, where others that read alike say that it was one.
+def speaking_of(
+    entry: ErrorType, lines: Sequence[ExcerptLine], report: Report, *, went_on: bool
+) -> tuple[ExcerptLine, ...]:
+    """The lines in which a log itself tells of such a failure, where others that read alike say that it was one.
 
-    A line that sounds like a failure must speak of it: none that its writer calls less, that the rules set aside or
-    that speaks to its reader. What the rules set aside is not named again, nor what the job outlived.
+    They sound like a failure and speak of it: none that its writer calls less, that the rules set aside or that speaks
+    to its reader. What the rules set aside is not named again, nor what the job outlived.
     """
     if went_on and entry.name not in _CREEPING:
-        return False
+        return ()
     if any(each.finding.error_type == entry.name for each in report.explanation.excluded):
-        return False
+        return ()
     outlived = set_aside(report)
     pattern = telling(entry)
-    return any(
-        each.alarming
+    return tuple(
+        each
+        for each in lines
+        if each.alarming
         and (each.line.level or "").lower() not in _MILD
         and (each.source, each.line.number) not in outlived
         and pattern.search(each.line.text) is not None
         and not addresses_the_reader(each.line.text)
-        for each in lines
     )
 
 

@@ -15,6 +15,7 @@ from diagnose.models import Evidence, Opinion, SimilarIncident
 NEIGHBOURS: Final = 5
 # Similarity of the nearest times the share of the votes that its error type gets: from here on they decide.
 AGREEMENT: Final = 0.39
+_STRONG: Final = 0.7  # from here on hardly one was wrong
 
 
 class Retriever(Protocol):
@@ -79,8 +80,8 @@ def opinion_of(similar: Sequence[SimilarIncident], *, least: float = AGREEMENT) 
         stage="retrieval",
         error_type=name,
         attribution=attributions.pop() if len(attributions) == 1 else None,
-        summary=alike[0].summary,
+        summary=f"Reads like {alike[0].id}: {alike[0].summary}" if alike[0].summary else f"Reads like {alike[0].id}",
         reasons=tuple(reasons),
-        sureness="possible" if len(alike) == 1 else "likely",
+        sureness="likely" if len(alike) > 1 and strength >= _STRONG else "possible",
         similar=found,
     )

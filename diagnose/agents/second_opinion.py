@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from importlib.util import find_spec
 from typing import Protocol
 
-from diagnose.agents.checks import speaks_of
+from diagnose.agents.checks import speaking_of
 from diagnose.agents.excerpt import REMEMBERED_TOKENS, Excerpt, ExcerptLine, Gatherer, deciding_text
 from diagnose.agents.failure_agent import Case, FailureAgent, Judgement, Redacts
 from diagnose.agents.model import ChatModel
@@ -25,6 +25,7 @@ from diagnose.redaction import Redactor
 
 _EXCERPT_TOKENS = 6_000  # where no model says how much it may be shown
 _CHARS = 300
+_PROOF = 4  # lines that show what past incidents decide
 _NEEDED = ("openai", "httpx", "jinja2", "jsonschema", "stamina")
 
 
@@ -123,21 +124,23 @@ class Asker:
         try:
             past = self._advisers.neighbours.opinion(redactor.redact(text))
             entry = self._advisers.taxonomy.get(past.error_type or "")
-            if entry is None or not speaks_of(entry, excerpt.lines, report, went_on=self._gatherer.holder.went_on):
+            if entry is None:
+                return Opinion(similar=past.similar), ()
+            spoken = speaking_of(entry, excerpt.lines, report, went_on=self._gatherer.holder.went_on)
+            if not spoken:
                 return Opinion(similar=past.similar), ()  # alike, but this log does not say so itself
-            return replace(past, evidence=_placed(past.evidence, excerpt, redactor)), ()
+            alike = [each for each in _placed(past.evidence, excerpt, redactor) if each.alarming and each not in spoken]
+            return replace(past, evidence=tuple(map(_evidence, (*spoken, *alike)[:_PROOF]))), ()
         except DiagnoseError as error:
             return Opinion(), (f"past incidents: {error}",)
         except Exception as error:  # noqa: BLE001 - as above
             return Opinion(), (f"past incidents could not be searched ({type(error).__name__})",)
 
 
-def _placed(evidence: tuple[Evidence, ...], excerpt: Excerpt, redactor: Redacts) -> tuple[Evidence, ...]:
+def _placed(evidence: tuple[Evidence, ...], excerpt: Excerpt, redactor: Redacts) -> list[ExcerptLine]:
     """Lines that past incidents point at, as they stand in the log."""
-    if not evidence:
-        return ()
-    lines = {redactor.redact(each.line.text): each for each in reversed(excerpt.lines)}
-    return tuple(_evidence(lines[each.text]) for each in evidence if each.text in lines)
+    lines = {redactor.redact(each.line.text): each for each in reversed(excerpt.lines)} if evidence else {}
+    return [lines[each.text] for each in evidence if each.text in lines]
 
 
 def _opinion(judgement: Judgement, past: Opinion, agent: FailureAgent, notes: tuple[str, ...]) -> Opinion:

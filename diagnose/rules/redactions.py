@@ -46,7 +46,7 @@ _LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrs
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A part of a text that must not be seen, from `start` up to `end`; `what` is the title of the rule that says so."""
+    """A part of a text that must not be seen, from `start` up to `end`; `what` is the title of its rule."""
 
     start: int
     end: int
