@@ -163,7 +163,7 @@ class Feeding:
                 broken = True
         if not whole:
             reader.finish()
-            self._account(item.source, reader, counts, truncated=broken)
+            self._gathered.account(item.source, reader.tracker, counts, truncated=broken)
         return not whole
 
     def _read(self, item: Input) -> None:
@@ -201,10 +201,6 @@ class Feeding:
             coverage.numbers[source.name] = lambda number: number if number < LEAP_LINES else None
         elif restored.reversed:
             coverage.numbers[source.name] = partial(restored.original, total=counts.lines)
-        self._account(source, reader, counts, truncated=truncated)
-
-    def _account(self, source: LogSource, reader: SourceReader, counts: CompressionCounts, *, truncated: bool) -> None:
-        self._gathered.coverage.kernel_hosts |= reader.kernel_hosts
         self._gathered.account(source, reader.tracker, counts, truncated=truncated)
 
     def _tell_unread(self, unread: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ class Cost:
 
 
 @dataclass(slots=True)
-class Coverage:
+class Covered:
     """What was read, and in words what was not.
 
     `kernel_hosts` are the hosts whose kernel logs were; `numbers` turn the line numbers of a source that was not read
@@ -81,7 +81,7 @@ class Gathered:
         self.trackers: dict[str, AttemptTracker] = {}
         self.notes: list[str] = []
         self.cost = Cost()
-        self.coverage = Coverage()
+        self.coverage = Covered()
 
     def account(
         self, source: LogSource, tracker: AttemptTracker, counts: CompressionCounts, *, truncated: bool

@@ -63,10 +63,9 @@ class SourceReader:
     def __init__(self, gathered: Gathered, item: Input) -> None:
         self._gathered = gathered
         self.tracker = AttemptTracker(item.source)
-        self.kernel_hosts: set[str] = set()
         self._kernel = item.source.kind == "kernel"
         if self._kernel and item.source.host:
-            self.kernel_hosts.add(item.source.host)
+            gathered.coverage.kernel_hosts.add(item.source.host)
         self._source = item.source
         self._reading = LinesReading(gathered, item.source)
         self._records = RecordAssembler(item.source, gathered.settings.limits)
@@ -140,7 +139,7 @@ class SourceReader:
         if asked & JOBS:
             gathered.jobs.observe(line)
         if self._kernel and line.host:
-            self.kernel_hosts.add(line.host)
+            gathered.coverage.kernel_hosts.add(line.host)
         if self._listing is None:
             self._matcher.line(line)
             if not asked & (RECORDS | LISTS | RULES) and not self._records.busy:

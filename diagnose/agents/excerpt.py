@@ -12,7 +12,7 @@ from typing import Final
 
 from diagnose.agents.allowance import tokens_of
 from diagnose.agents.held import Held, Holder, cut, template_of
-from diagnose.dataclass import dataclass, replace
+from diagnose.dataclass import dataclass
 from diagnose.models import Evidence, Finding, Line, LogSource, Report
 
 # What an incident is remembered by and looked up with: the same of both, or they would differ by their length.
@@ -226,8 +226,3 @@ def _as_held(evidence: Evidence) -> Held:
         gpu=evidence.gpu,
     )
     return Held(line, (evidence.line or 0) - 10**9, alarming=True)
-
-
-def renumbered(lines: Iterable[ExcerptLine], start: int) -> tuple[ExcerptLine, ...]:
-    """The lines with numbers that go on from `start`."""
-    return tuple(replace(each, id=start + index) for index, each in enumerate(lines))
