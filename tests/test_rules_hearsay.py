@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from diagnose.lines.kernel import is_kernel_line, uptime_of
-from diagnose.lines.timeline import AttemptProgress, Mark, Timeline
+from diagnose.lines.timeline import AttemptProgress, Course, Mark, Timeline
 from diagnose.models import Edge, ProgressEvent, Telling
 from diagnose.rules.edges import Edges
 from diagnose.rules.hearsay import hearsay
@@ -20,7 +20,11 @@ NOON = 1_780_000_000.0
 
 def doubts(*findings, proven=False, edges=DEFAULTS, **progress):
     began = {source: marks[0].number for source, marks in progress.get("recent", {}).items() if marks}
-    aside, agreed = hearsay(findings, AttemptProgress(began=began, **progress), edges, proven=proven)
+    course = {source: Course() for source in progress.get("recent", {})}
+    for source, marks in progress.get("recent", {}).items():
+        for mark in marks:
+            course[source].note(mark.number, mark.step)
+    aside, agreed = hearsay(findings, AttemptProgress(began=began, course=course, **progress), edges, proven=proven)
     assert not aside.keys() & agreed.keys()
     return aside
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from diagnose.dataclass import dataclass, field, replace
+from diagnose.lines.course import Course
 from diagnose.lines.kernel import is_kernel_line, uptime_of
 from diagnose.models import Line, ProgressEvent
 
@@ -55,11 +56,12 @@ class LastLine:
 class AttemptProgress:
     """The progress of one attempt.
 
-    `last` holds the latest sign of progress by stream, `by_rank` by rank,
-    and `recent` the latest few by source: two steps after an error are more than an echo; `began` is the number of the
-    first line by source that told of progress. `began_undated` says that
-    steps were made before the first line with a time, so that the start lies before `started`. `kernel_ends` tells how
-    far each kernel log of the job reaches: the last time and the last seconds since boot. `wrote` are the ranks that
+    `last` holds the latest sign of progress by stream, `by_rank` by rank, and `recent` the latest few by source: two
+    steps after an error are more than an echo. Which these are depends on how many the compressor has left; `course`
+    tells the step before any line, which it leaves. `began` is the number of the first line by source that told of
+    progress. `began_undated` says that steps were made before the first line with a time, so that the start lies before
+    `started`. `kernel_ends` tells how far each kernel log of the job reaches: the last time and the last seconds since
+    boot. `wrote` are the ranks that
     wrote in it, `apart` whether no source holds the words of several.
     """
 
@@ -84,6 +86,7 @@ class AttemptProgress:
     blocking: tuple[str, int] | None = None
     step_times: dict[str, tuple[int, float]] = field(default_factory=dict)
     recent: dict[str, deque[Mark]] = field(default_factory=dict)
+    course: dict[str, Course] = field(default_factory=dict)
     began: dict[str, int] = field(default_factory=dict)
     # The step that each writer stated last.
     shown: dict[tuple[str, int | None], int] = field(default_factory=dict)
@@ -118,6 +121,7 @@ class AttemptProgress:
         self.checkpoint_loaded = other.checkpoint_loaded or self.checkpoint_loaded
         self.step_times.update(other.step_times)
         self.recent.update(other.recent)
+        self.course.update(other.course)
         self.began.update(other.began)
 
 
@@ -294,6 +298,7 @@ class Timeline:
         progress.last_step_mark = mark
         progress.began.setdefault(line.source.name, line.number)
         progress.recent.setdefault(line.source.name, deque(maxlen=_RECENT)).append(mark)
+        progress.course.setdefault(line.source.name, Course()).note(line.number, event.step)
         if line.stream in progress.last or len(progress.last) < _STREAMS:
             progress.last[line.stream] = mark
         if line.rank is not None and (line.rank in progress.by_rank or len(progress.by_rank) < _RANKS):

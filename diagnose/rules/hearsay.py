@@ -172,16 +172,17 @@ def _outlived(finding: Finding, progress: AttemptProgress) -> bool:
 
 
 def _steps_after(progress: AttemptProgress, source: str, line: int, *, before: bool) -> bool:
-    marks = progress.recent.get(source)
-    if not marks or marks[-1].number - line < _LINES:
+    """Whether several steps follow a line, counted from the one before it, which passes every sampling of steps."""
+    marks, course = progress.recent.get(source), progress.course.get(source)
+    if not marks or course is None or marks[-1].number - line < _LINES:
         return False
-    earlier = [mark for mark in marks if mark.number <= line]
-    if before and progress.began.get(source, line) >= line:
+    began = progress.began.get(source, line)
+    if before and began >= line:
         return False
-    since, latest = (earlier[-1] if earlier else marks[0]), marks[-1]
-    if since.step is None or latest.step is None:
-        return bool(earlier) and latest.number - line >= _MANY_LINES
-    return latest.step - since.step >= _STEPS
+    since, latest = course.before(line), marks[-1]
+    if since is None or latest.step is None:
+        return began <= line and latest.number - line >= _MANY_LINES
+    return latest.step - since >= _STEPS
 
 
 def _away(finding: Finding, progress: AttemptProgress) -> float | None:
