@@ -52,7 +52,7 @@ def bars(title: str, rows: Sequence[tuple[str, Rate]]) -> str:
 
 def coverage(title: str, levels: Sequence[Level]) -> str:
     """Accuracy over coverage: a point for each level of sureness, with the interval of its accuracy."""
-    size, left, top = 300, 46, 12
+    size, left, top = 300, 46, 24
     parts = []
     for tenth in range(0, 11, 2):
         x, y = left + tenth / 10 * size, top + size - tenth / 10 * size
@@ -60,7 +60,7 @@ def coverage(title: str, levels: Sequence[Level]) -> str:
         parts += [_text(left - 6, y + 4, f"{tenth * 10}", "axis", anchor="end")]
         parts += [_text(x, top + size + 16, f"{tenth * 10}", "axis", anchor="middle")]
     parts.append(_text(left + size / 2, top + size + 34, "% of the failures answered", "axis", anchor="middle"))
-    parts.append(_text(left, top - 2, "% of those right", "axis"))
+    parts.append(_text(left, top - 12, "% of those right", "axis"))
     points: list[tuple[float, float]] = []
     for level in levels:
         if level.coverage.value is None or level.accuracy.value is None:
