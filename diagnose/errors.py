@@ -2,6 +2,7 @@
 
 DiagnoseError                  anything a user can be told about; `str()` says what happened and what to do next
 ├── UsageError                 the command line or the call asks for something impossible
+│   └── OutageError            a server that a setting names does not serve
 ├── SourceError                an input cannot be read, or only in part
 │   └── LimitExceeded          a bound on size, depth, files or time has bitten
 ├── RuleError                  rule files cannot be used; carries every problem found
@@ -21,6 +22,10 @@ class DiagnoseError(Exception):
 
 class UsageError(DiagnoseError):
     """The request itself cannot be served."""
+
+
+class OutageError(UsageError):
+    """A server that a setting names does not serve; whoever asks again soon may wait in vain again."""
 
 
 class SourceError(DiagnoseError):

@@ -13,10 +13,11 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.dataclass import dataclass, replace
-from diagnose.errors import DiagnoseError, StoreError, UsageError
+from diagnose.errors import DiagnoseError, OutageError, StoreError, UsageError
 from diagnose.models import Line, Memory, Opinion, Report, RuleSet, SecondOpinion
 
 if TYPE_CHECKING:
+    from diagnose.agents.ledger import Ledger
     from diagnose.agents.log_agent import LogAgent
     from diagnose.agents.settings import ModelSettings
     from diagnose.models.learning import FilterAdviser
@@ -29,6 +30,7 @@ Tell = Callable[[str], None]
 
 _YES, _NO = ("1", "yes", "on", "true"), ("", "0", "no", "off", "false", "none")
 _SYNC_SECONDS = 5.0  # for incidents that the index does not know yet; others wait for the next time
+_OUTAGES = 3  # in a row, after which the servers of the index are left alone for a while
 _EVIDENCE = 500  # incidents whose lines no filter rule may hide
 
 
@@ -40,7 +42,7 @@ class ServiceSettings:
     nodes the cluster has, for the budget of drains; `keep_days` for how long unconfirmed runs are kept;
     `index` is where past incidents are looked up by what they read like;
     `model` is whom to ask where nothing else decides. `log_agent` lets frequent lines become filter rules, which the
-    memory keeps; without a model they are only proposed.
+    memory keeps; without a model they are only proposed. In `state` processes share what they know of servers.
     """
 
     database: str | None = None
@@ -50,6 +52,7 @@ class ServiceSettings:
     index: IndexSettings | None = None
     model: ModelSettings | None = None
     log_agent: bool = False
+    state: str | None = None
 
 
 def service_settings(
@@ -57,6 +60,10 @@ def service_settings(
 ) -> ServiceSettings:
     """What the environment and the command line ask for. Raises `UsageError` for values that cannot be meant."""
     settings = _memory_settings(environment, record=record)
+    if settings.index is not None and settings.index.servers:
+        from diagnose.agents.settings import state_of
+
+        settings = replace(settings, state=state_of(environment))
     if not llm or not (llm_model or any(name.startswith("DIAGNOSE_LLM_") for name in environment)):
         return settings
     from diagnose.agents.settings import model_settings
@@ -131,19 +138,20 @@ def services(
     """The services of one run. What cannot be had is told, and done without."""
     with contextlib.ExitStack() as stack:
         opened = Opened()
+        ledger = None if settings.model is None else _ledger(settings.model.state)
         if settings.database is not None:
             try:
                 database = stack.enter_context(open_memory(settings.database))
                 memory = memory_of(database, rules, settings, tell, on_recorded)
                 opened = replace(opened, memory=memory, second_opinion=_advisers(database, rules, settings))
                 if settings.log_agent:
-                    agent = log_agent_of(database, rules, settings)
+                    agent = log_agent_of(database, rules, settings, ledger)
                     stack.callback(agent.close)
                     opened = replace(opened, log_agent=agent)
             except DiagnoseError as error:
                 tell(f"{'not recorded: ' if settings.records else ''}{error}; the report does without a memory")
         if settings.model is not None:
-            opened = replace(opened, second_opinion=_with_model(opened.second_opinion, rules, settings.model))
+            opened = replace(opened, second_opinion=_with_model(opened.second_opinion, rules, settings.model, ledger))
         yield opened
 
 
@@ -153,19 +161,38 @@ def _advisers(database: Database, rules: RuleSet, settings: ServiceSettings) -> 
     from diagnose.agents.second_opinion import advisers
     from diagnose.store.healthy import HealthyTemplates
 
-    return advisers(rules, None, _Past(database, rules, settings.index), HealthyTemplates(database))
+    return advisers(rules, None, _Past(database, rules, settings.index, settings.state), HealthyTemplates(database))
 
 
 class _Past:
     """Past incidents, looked up when somebody asks: most runs do not, and Chroma takes a second to load."""
 
-    def __init__(self, database: Database, rules: RuleSet, settings: IndexSettings) -> None:
+    def __init__(self, database: Database, rules: RuleSet, settings: IndexSettings, state: str | None) -> None:
         self._database = database
         self._rules = rules
         self._settings = settings
+        self._state = state
 
     def opinion(self, text: str) -> Opinion:
-        """What they say of a failure that reads like this."""
+        """What they say of a failure that reads like this. Servers that failed again and again are not waited for."""
+        if not self._settings.servers:
+            return self._looked_up(text)
+        ledger = _ledger(self._state)
+        with contextlib.closing(ledger):
+            if left := ledger.left_alone(self._settings.servers, _OUTAGES):
+                raise OutageError(
+                    f"the servers of the index failed {left[0]} times in a row: they are not asked for another "
+                    f"{left[1]} s; see DIAGNOSE_EMBEDDINGS_URL and DIAGNOSE_CHROMA_URL"
+                )
+            try:
+                found = self._looked_up(text)
+            except OutageError:
+                ledger.failed(self._settings.servers)
+                raise
+            ledger.served(self._settings.servers)
+            return found
+
+    def _looked_up(self, text: str) -> Opinion:
         from diagnose.agents.retrieval import PastIncidents
         from diagnose.store.incidents import StoredIncidents
         from diagnose.store.opening import open_index
@@ -178,13 +205,21 @@ class _Past:
             return PastIncidents(index).opinion(text)
 
 
-def _with_model(known: SecondOpinion | None, rules: RuleSet, model: ModelSettings) -> SecondOpinion:
+def _ledger(state: str | None) -> Ledger:
+    from diagnose.agents.ledger import Ledger
+
+    return Ledger(state)
+
+
+def _with_model(
+    known: SecondOpinion | None, rules: RuleSet, model: ModelSettings, ledger: Ledger | None
+) -> SecondOpinion:
     """Whom to ask, with a model beside what past incidents say."""
     from diagnose.agents.second_opinion import Advisers, advisers
 
     if not isinstance(known, Advisers):
-        return advisers(rules, model)
-    return advisers(rules, model, known.neighbours, known.healthy)
+        return advisers(rules, model, ledger=ledger)
+    return advisers(rules, model, known.neighbours, known.healthy, ledger)
 
 
 @contextlib.contextmanager
@@ -226,7 +261,9 @@ def memory_of(
     )
 
 
-def log_agent_of(database: Database, rules: RuleSet, settings: ServiceSettings) -> LogAgent:
+def log_agent_of(
+    database: Database, rules: RuleSet, settings: ServiceSettings, ledger: Ledger | None = None
+) -> LogAgent:
     """Who proposes filter rules; what proves an incident, in a checkout or in the memory, none of them may hide."""
     from diagnose.agents.log_agent import LogAgent
     from diagnose.redaction import Redactor
@@ -247,7 +284,7 @@ def log_agent_of(database: Database, rules: RuleSet, settings: ServiceSettings) 
     if settings.model is not None:
         from diagnose.agents.model import ChatModel
 
-        model = ChatModel(settings.model)
+        model = ChatModel(settings.model, ledger)
     return LogAgent(
         rules,
         StoredCandidates(database),

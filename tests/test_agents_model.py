@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -189,6 +191,26 @@ def test_a_broken_or_hostile_server_is_unavailable(what: str) -> None:
     assert answer.reason.count("\n") == 0
 
 
+ENCODINGS = ["zlib", "bz2", "punycode", "idna", "unicode_escape", "utf-7", "undefined", "uu", "utf-16", "nothing known"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("status", [200, 400, 404])
+def test_the_encoding_that_a_server_names_is_never_looked_up(
+    encoding: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python knows encodings that unpack bombs and such as take hours for a megabyte."""
+    bomb = zlib.compress(bytes(3_000_000)) if encoding == "zlib" else b"a-" + b"b" * 3_000
+    reply = Reply(bomb, status, {"Content-Type": f"application/json; charset={encoding}"})
+    read: list[str] = []
+    monkeypatch.setattr("codecs.lookup", lambda name, found=codecs.lookup: read.append(name) or found(name))
+    with model_server(lambda _: reply) as server:
+        answer = ask(server)
+    assert answer.state == "unavailable"
+    assert "could not be understood" not in answer.reason
+    assert encoding not in read
+
+
 TEXTS = {
     "prose": "It is A, no doubt.",
     "another label": '{"label": "C", "why": "x"}',
@@ -226,6 +248,54 @@ def test_the_same_question_is_paid_for_once() -> None:
         assert (first.cached, second.cached, other.cached) == (False, True, False)
         assert (second.data, second.tokens_in, second.tokens_out) == (GOOD, 0, 0)
         assert len(server.asked) == 2
+
+
+def test_a_server_that_fails_again_and_again_is_left_alone(tmp_path: Any) -> None:
+    """Each diagnosis would wait for it until its deadline; the next process knows, too."""
+    state = str(tmp_path / "llm.sqlite3")
+    now = [1_000_000.0]
+
+    def asked(server: ModelServer, **how: Any) -> ModelAnswer:
+        made = settings(server.url, **{"state": state, "attempts": 1, "cache": False} | how)
+        return ask(server, model=ChatModel(made, Ledger(state, lambda: now[0])))
+
+    script: list[Any] = [refused(503)]
+    with model_server(lambda _: script[0]) as server:
+        for _ in range(3):
+            assert "HTTP 503" in asked(server).reason
+        left = asked(server)
+        assert left.state == "unavailable"
+        assert "3 times in a row" in left.reason
+        assert "DIAGNOSE_LLM_OUTAGES=0" in left.reason
+        assert len(server.asked) == 3
+        assert asked(server, outages=0).state == "unavailable"
+        assert len(server.asked) == 4
+        now[0] += 301  # one may see whether it is back; until that is known, nobody else
+        assert "HTTP 503" in asked(server).reason
+        assert "in a row" in asked(server).reason
+        script[0] = completion(GOOD)
+        now[0] += 301
+        assert asked(server).state == "answered"
+        assert asked(server).state == "answered"
+        script[0] = refused(503)
+        assert "HTTP 503" in asked(server).reason
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_a_server_that_refuses_at_once_is_asked_again(status: int) -> None:
+    """That costs no time, and whoever has mended the key wants to see it."""
+    with model_server(lambda _: refused(status)) as server:
+        model = ChatModel(settings(server.url, cache=False))
+        for _ in range(5):
+            assert f"HTTP {status}" in ask(server, model=model).reason
+
+
+def test_one_diagnosis_that_asks_often_is_one_outage() -> None:
+    with model_server(lambda _: refused(503)) as server:
+        model = ChatModel(settings(server.url, cache=False, attempts=1))
+        allowance = model.allowance()
+        for _ in range(5):
+            assert "HTTP 503" in model.ask(MESSAGES, SCHEMA, allowance).reason
 
 
 def test_a_diagnosis_has_its_budget() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +17,11 @@ pytest.importorskip("chromadb")
 
 from diagnose.cli.main import main
 from diagnose.dataclass import replace
+from diagnose.errors import OutageError
 from diagnose.models import RuleSet
 from diagnose.pipeline import Request, Services, diagnose
 from diagnose.services import service_settings, services
+from diagnose.store.embeddings import Endpoint
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -33,6 +39,7 @@ spindle: cannot realign the nvlink, giving up: FluxError code 17
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DIAGNOSE_DATABASE", str(tmp_path / "memory.sqlite3"))
     monkeypatch.setenv("DIAGNOSE_EMBEDDINGS", "hashed")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("DIAGNOSE_INDEX", "DIAGNOSE_CHROMA_URL", "DIAGNOSE_VECTORS", "DIAGNOSE_EMBEDDINGS_URL"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -93,6 +100,86 @@ def test_a_rule_is_never_overruled(memory: Path, rule_set: RuleSet) -> None:
         report = diagnose(Request([str(path)]), Services(rule_set, second_opinion=opened.second_opinion))
     assert report.error_type == plain.error_type == "OutOfMemoryError"
     assert replace(report, stats=plain.stats) == plain
+
+
+def damaged(data: bytes, how: str) -> bytes:
+    """A file as a failing disk, a full one or a mistake leaves it."""
+    chance = random.Random(how)
+    if how == "cut off":
+        return data[: len(data) // 2]
+    if how == "empty":
+        return b""
+    if how == "zeros":
+        return data[:100] + bytes(len(data) - 100)
+    if how == "text":
+        return b"nothing of the kind" * 100
+    found = bytearray(data)
+    for _ in range(len(found) // 50):
+        found[chance.randrange(100 if len(found) > 4096 else 0, len(found))] = chance.randrange(256)
+    return bytes(found)
+
+
+@pytest.mark.parametrize("how", ["cut off", "empty", "zeros", "text", "noise 1", "noise 2", "noise 3"])
+@pytest.mark.parametrize("which", ["index.sqlite3", "chroma/chroma.sqlite3"])
+def test_a_damaged_index_costs_no_report_and_is_told(
+    memory: Path, rule_set: RuleSet, capsys: pytest.CaptureFixture[str], how: str, which: str
+) -> None:
+    """Chroma itself ends the process over some of them, and the driver of SQLite fails over its own words."""
+    add(memory, 0, "NVLinkError")
+    assert main(["index", "rebuild"]) == 0
+    file = memory / "memory.index" / which
+    file.write_bytes(damaged(file.read_bytes(), how))
+    log = memory / "now.log"
+    log.write_text(LOG.format(n=7))
+    with services(rule_set, service_settings(os.environ), print) as opened:
+        report = diagnose(Request([str(log)]), Services(rule_set, second_opinion=opened.second_opinion))
+    assert report.status in ("failed", "inconclusive")
+    capsys.readouterr()
+    for words in (["index", "check"], ["index", "rebuild"]):
+        code = main(words)
+        said = capsys.readouterr().err
+        assert said.count("\n") <= 1
+        assert code in (0, 1) or (code == 2 and "run: diagnose index rebuild" in said and "Traceback" not in said)
+    shutil.rmtree(memory / "memory.index")
+    assert main(["index", "rebuild"]) == 0
+    assert main(["index", "check"]) == 0
+
+
+def test_an_endpoint_that_fails_again_and_again_is_left_alone(
+    memory: Path, rule_set: RuleSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(memory, 0, "NVLinkError")
+    monkeypatch.setenv("DIAGNOSE_EMBEDDINGS_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("DIAGNOSE_EMBEDDINGS_MODEL", "m")
+    asked: list[str] = []
+
+    def embed(endpoint: Endpoint, texts: Sequence[str]) -> Any:
+        asked.append(endpoint.name)
+        raise OutageError("the embeddings endpoint does not answer")
+
+    monkeypatch.setattr(Endpoint, "embed", embed)
+    log = memory / "now.log"
+    log.write_text(LOG.format(n=7))
+    said = []
+    for _ in range(5):  # each as a process of its own
+        with services(rule_set, service_settings(os.environ), print) as opened:
+            report = diagnose(Request([str(log)]), Services(rule_set, second_opinion=opened.second_opinion))
+        said.append(repr(report))
+    assert len(asked) == 3
+    assert "does not answer" in said[2]
+    assert "failed 3 times in a row" in said[3]
+    assert "failed 3 times in a row" in said[4]
+
+
+def test_a_name_that_is_no_text_costs_no_report(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paths may be any bytes; messages that name them are looked through for secrets."""
+    add(memory, 0, "NVLinkError")
+    (memory / "file").write_text("")
+    monkeypatch.setenv("DIAGNOSE_INDEX", f"{memory}/file/\udcff")
+    assert main([str(memory / "job0.log"), "--exit-zero"]) == 0
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

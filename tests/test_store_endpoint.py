@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import json
 import os
 import socket
 import struct
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +91,12 @@ def test_what_goes_over_the_wire_and_what_comes_back() -> None:
         assert asked.body["input"] == ["disk full", "nan", "disk full"]
 
 
+def test_what_is_asked_for_is_not_compressed() -> None:
+    with endpoint(embeddings) as (made, server):
+        made.embed(["disk full"])
+        assert "accept-encoding: identity" in server.asked[0].head.lower()
+
+
 def test_many_texts_go_in_batches() -> None:
     with endpoint(embeddings) as (made, server):
         assert made.embed([f"text {'abc'[n % 3]}" for n in range(250)]).shape == (250, 8)
@@ -106,6 +114,9 @@ def test_many_texts_go_in_batches() -> None:
         (lambda _: Reply(b'{"data": 7}', headers={"Content-Type": "application/json"}), "embeddings endpoint"),
         (lambda _: Reply(b"not http at all\r\n\r\n", raw=True), "does not answer"),
         (lambda _: Reply(b"", raw=True), "does not answer"),
+        (lambda _: Reply(b"{}", headers={"Content-Length": str(10**12)}), "does not answer"),
+        (lambda _: Reply(gzip.compress(bytes(10**6)), headers={"Content-Encoding": "gzip"}), "does not answer"),
+        (lambda _: Reply(zlib.compress(bytes(10**6)), 400, {"Content-Type": "x; charset=zlib"}), "HTTP 400"),
         (lambda asked: embeddings(asked, count=1), "no list of vectors"),
         (lambda asked: embeddings(asked, count=0), "embeddings endpoint"),
     ],

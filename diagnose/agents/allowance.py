@@ -17,6 +17,7 @@ class Allowance:
         self.seconds = seconds
         self.tokens_left = tokens
         self.tokens_in = self.tokens_out = 0
+        self.waited_in_vain = False  # whether the model's server failed already
         self._until = time.monotonic() + seconds
 
     @property

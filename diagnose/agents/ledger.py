@@ -1,4 +1,4 @@
-"""What is remembered of asking models: tokens used per day, answers already paid for, what each server can do.
+"""What is remembered of asking models: tokens used per day, answers already paid for, how each server is doing.
 
 In: keys and figures. Out: the same, whichever process asks. One small SQLite file that several processes may use at
 once; None keeps everything in this process. Raises `LedgerError` where the file cannot be used.
@@ -7,6 +7,7 @@ once; None keeps everything in this process. Raises `LedgerError` where the file
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import threading
@@ -23,7 +24,11 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (day TEXT PRIMARY KEY, tokens INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL, kept REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS dialects (server TEXT PRIMARY KEY, dialect TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS outages (server TEXT PRIMARY KEY, often INTEGER NOT NULL, latest REAL NOT NULL);
 """
+_VERSION = 2
+_PAUSE = 300.0  # seconds for which a server that failed too often is left alone
+_ROW = 3_600.0  # outages further apart than this are not in a row
 
 
 class LedgerError(DiagnoseError):
@@ -106,6 +111,38 @@ class Ledger:
             else:
                 base.execute("INSERT OR REPLACE INTO dialects VALUES (?, ?)", (server, dialect))
 
+    def failed(self, server: str) -> None:
+        """Note that a server did not serve; the more in a row, the sooner it is left alone."""
+        now = self._now()
+        with contextlib.suppress(LedgerError), self._open() as base:
+            base.execute(
+                "INSERT INTO outages VALUES (?, 1, ?) ON CONFLICT (server) DO UPDATE SET latest = excluded.latest, "
+                "often = CASE WHEN abs(excluded.latest - latest) < ? THEN often + 1 ELSE 1 END",
+                (server, now, _ROW),
+            )
+
+    def served(self, server: str) -> None:
+        """Note that a server did serve."""
+        with contextlib.suppress(LedgerError), self._open() as base:
+            base.execute("DELETE FROM outages WHERE server = ?", (server,))
+
+    def left_alone(self, server: str, most: int) -> tuple[int, int] | None:
+        """How often a server has failed in a row, and for how many seconds it is not asked; None if it may be.
+
+        When those are over, whoever comes first asks, and all others wait until it is known what came of that.
+        """
+        now = self._now()
+        with contextlib.suppress(LedgerError), self._open() as base:
+            found = "SELECT often, latest FROM outages WHERE server = ? AND often >= ? AND abs(? - latest) < ?"
+            if most < 1 or base.execute(found, (server, most, now, _ROW)).fetchone() is None:
+                return None
+            base.execute("BEGIN IMMEDIATE")
+            often, latest = base.execute(found, (server, most, now, _ROW)).fetchone() or (0, 0.0)
+            if often and 0 <= now - latest < _PAUSE:  # a clock that was put back is no reason to wait
+                return int(often), math.ceil(latest + _PAUSE - now)
+            base.execute("UPDATE outages SET latest = ? WHERE server = ?", (now, server))
+        return None
+
     def _today(self) -> str:
         return self._day(self._now())
 
@@ -140,9 +177,9 @@ class Ledger:
         base = sqlite3.connect(path, timeout=_BUSY)
         try:
             base.execute("PRAGMA synchronous = NORMAL")
-            if not base.execute("PRAGMA user_version").fetchone()[0]:
+            if base.execute("PRAGMA user_version").fetchone()[0] < _VERSION:
                 base.execute("PRAGMA journal_mode = WAL")
-                base.executescript(_SCHEMA + "PRAGMA user_version = 1;")
+                base.executescript(f"{_SCHEMA}PRAGMA user_version = {_VERSION};")
         except BaseException:
             base.close()
             raise

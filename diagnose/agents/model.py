@@ -97,6 +97,11 @@ class _Reply:
     tokens_in: int = 0
     tokens_out: int = 0
 
+    @property
+    def failed(self) -> bool:
+        """Whether the server did not serve, rather than refuse."""
+        return self.text is None and (self.status <= 0 or self.status in _TRANSIENT)
+
 
 class _Again(Exception):
     """An attempt failed in a way that may pass."""
@@ -116,7 +121,7 @@ class ChatModel:
     def __init__(self, settings: ModelSettings, ledger: Ledger | None = None) -> None:
         self.settings = settings
         self._ledger = ledger or Ledger(settings.state)
-        self._server = hashlib.sha256(f"{settings.base_url} {settings.model}".encode()).hexdigest()
+        self._server = hashlib.sha256(f"{settings.base_url} {settings.model}".encode("utf-8", "replace")).hexdigest()
 
     @property
     def name(self) -> str:
@@ -146,6 +151,12 @@ class ChatModel:
             data = object_of(known, schema)
             if data is not None:
                 return ModelAnswer("answered", data, model=self.name, text=known, cached=True)
+        if left := self._ledger.left_alone(self._server, self.settings.outages):
+            why = (
+                f"the model's server failed {left[0]} times in a row: it is not asked for another {left[1]} s "
+                "(DIAGNOSE_LLM_OUTAGES=0 asks all the same)"
+            )
+            return ModelAnswer("unavailable", model=self.name, reason=why)
         before = (allowance.tokens_in, allowance.tokens_out)
         try:
             answer = self._asked(messages, schema, allowance, warmth)
@@ -175,6 +186,7 @@ class ChatModel:
         answer = ModelAnswer("unavailable", reason=f"no answer within {allowance.seconds:g} s")
         for _ in range(_STEPS):
             reply = self._tried(messages, schema, dialect, allowance, warmth, patient=known is not None)
+            self._note(reply, allowance)
             if reply.text is not None:
                 data = object_of(reply.text, schema)
                 if data is not None:
@@ -201,6 +213,14 @@ class ChatModel:
                 return answer
             dialect = plainer
         return answer
+
+    def _note(self, reply: _Reply, allowance: Allowance) -> None:
+        """Remembers whether the server serves. A refusal at once costs nobody time: it says nothing of that."""
+        if reply.text is not None:
+            self._ledger.served(self._server)
+        elif reply.failed and not allowance.waited_in_vain:
+            allowance.waited_in_vain = True
+            self._ledger.failed(self._server)
 
     def _tried(
         self,
@@ -240,7 +260,7 @@ class ChatModel:
                         return last
                     last = self._once(messages, schema, dialect, allowance, warmth)
                     lasting = last.status == 500 and not patient and dialect.form != "text"
-                    if last.text is None and not lasting and (last.status in _TRANSIENT or last.status == 0):
+                    if last.failed and last.status >= 0 and not lasting:
                         raise _Again(last)  # noqa: TRY301 - how stamina is told to try again
         except _Again as error:
             return error.reply

@@ -14,6 +14,7 @@ from typing import Protocol
 from diagnose.agents.checks import speaking_of
 from diagnose.agents.excerpt import REMEMBERED_TOKENS, Excerpt, ExcerptLine, Gatherer, deciding_text
 from diagnose.agents.failure_agent import Case, FailureAgent, Judgement, Redacts
+from diagnose.agents.ledger import Ledger
 from diagnose.agents.model import ChatModel
 from diagnose.agents.settings import ModelSettings
 from diagnose.dataclass import dataclass, field, replace
@@ -65,16 +66,24 @@ class Advisers:
 
 
 def advisers(
-    rules: RuleSet, settings: ModelSettings | None, neighbours: Neighbours | None = None, healthy: Container[str] = ()
+    rules: RuleSet,
+    settings: ModelSettings | None,
+    neighbours: Neighbours | None = None,
+    healthy: Container[str] = (),
+    ledger: Ledger | None = None,
 ) -> Advisers:
-    """Whom to ask by these settings. Nothing heavy is loaded before somebody is asked."""
+    """Whom to ask by these settings. Nothing heavy is loaded before somebody is asked.
+
+    All diagnoses share one account of the model, also where no file keeps it.
+    """
+    account = ledger or (Ledger(settings.state) if settings else None)
 
     def agent() -> FailureAgent:
         assert settings is not None
         missing = next((name for name in _NEEDED if find_spec(name) is None), None)
         if missing:
             raise DiagnoseError(f"a model needs {missing}, which is not installed: pip install 'gpu-job-diagnose[llm]'")
-        return FailureAgent(ChatModel(settings), rules.taxonomy)
+        return FailureAgent(ChatModel(settings, account), rules.taxonomy)
 
     return Advisers(
         lambda: Redactor(rules.redactions),

@@ -49,7 +49,8 @@ class ModelSettings:
 
     `seconds` and `tokens` are for one diagnosis, all rounds and samples together; `day_tokens` for all processes that
     share `state` (a file; None: this process alone), by UTC days. `excerpt_tokens` bound what is shown of a log,
-    `answer_tokens` what is taken from one answer, `answer_bytes` what is taken from the wire.
+    `answer_tokens` what is taken from one answer, `answer_bytes` what is taken from the wire. A server that
+    failed in so many diagnoses in a row (`outages`, 0 for never) is left alone for some minutes.
     """
 
     base_url: str
@@ -64,6 +65,7 @@ class ModelSettings:
     samples: int = 1
     temperature: float = 0.0
     attempts: int = 3
+    outages: int = 3
     retry_wait: float = 0.5
     state: str | None = None
     cache: bool = True
@@ -97,7 +99,8 @@ def model_settings(environment: Mapping[str, str], *, model: str | None = None) 
         answer_tokens=_count(given("ANSWER_TOKENS"), "ANSWER_TOKENS", default.answer_tokens, 64, 100_000),
         samples=_count(given("SAMPLES"), "SAMPLES", default.samples, 1, 15),
         temperature=_number(given("TEMPERATURE"), "TEMPERATURE", default.temperature, 0.0, 2.0),
-        state=_state(environment),
+        outages=_count(given("OUTAGES"), "OUTAGES", default.outages, 0, 1_000),
+        state=state_of(environment),
         cache=given("CACHE").lower() not in _OFF if "DIAGNOSE_LLM_CACHE" in environment else True,
     )
 
@@ -145,7 +148,8 @@ def _key(environment: Mapping[str, str]) -> Secret | None:
     return Secret(value)
 
 
-def _state(environment: Mapping[str, str]) -> str | None:
+def state_of(environment: Mapping[str, str]) -> str | None:
+    """Where processes share what they know of models and other servers; None for nowhere."""
     given = environment.get("DIAGNOSE_LLM_STATE", "").strip()
     if given.lower() == "none":
         return None

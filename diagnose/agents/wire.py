@@ -10,17 +10,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+
+from diagnose.bounded import bounded
 
 T = TypeVar("T")
 _HEADERS = frozenset(
     {"host", "connection", "accept", "accept-encoding", "content-type", "content-length", "user-agent"}
 )
-
-
-class Refused(Exception):
-    """The server sent what is not taken: too much, or compressed."""
 
 
 class Late(Exception):
@@ -45,7 +43,7 @@ class Exchange:
             timeout=seconds,
             follow_redirects=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "diagnose"},
-            event_hooks={"request": [self._watch], "response": [self._limit]},
+            event_hooks={"request": [self._watch], "response": [bounded(self._most)]},
         )
 
     def cut(self) -> None:
@@ -71,32 +69,6 @@ class Exchange:
                 self._sockets.append(found)
             if self._cut:
                 self.cut()
-
-    def _limit(self, response: Any) -> None:
-        import httpx
-
-        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise Refused("a compressed answer, which was not asked for")
-        declared = response.headers.get("content-length", "")
-        if declared.isdigit() and (len(declared) > 15 or int(declared) > self._most):
-            raise Refused(f"an answer of more than {self._most} bytes")
-        most, whole = self._most, response.stream
-
-        class Bounded(httpx.SyncByteStream):
-            """The body, up to the limit."""
-
-            def __iter__(self) -> Iterator[bytes]:
-                read = 0
-                for chunk in whole:
-                    read += len(chunk)
-                    if read > most:
-                        raise Refused(f"an answer of more than {most} bytes")
-                    yield chunk
-
-            def close(self) -> None:
-                whole.close()
-
-        response.stream = Bounded()
 
 
 def within(seconds: float, call: Callable[[], T], cut: Callable[[], None]) -> T:

@@ -66,6 +66,8 @@ class Secrets:
             self._automaton = ahocorasick_rs.AhoCorasick(
                 list(keywords), implementation=ahocorasick_rs.Implementation.NoncontiguousNFA
             )
+        if not text.isascii():
+            text = text.encode("utf-8", "replace").decode()  # lone surrogates, one by one: places stay the same
         if not self._automaton.find_matches_as_indexes(text.lower()):
             return []
         from diagnose.rules.redactions import Finder, merged  # few reports come to it

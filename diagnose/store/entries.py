@@ -10,10 +10,11 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from diagnose.dataclass import dataclass
 from diagnose.errors import UsageError
+from diagnose.sources.printable import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,8 @@ create table if not exists entries (
 ) without rowid;
 create index if not exists entries_by_digest on entries (digest);
 """
+# The driver fails over its own words for what it found, too: they quote the file.
+_DAMAGED: Final = (sqlite3.Error, UnicodeDecodeError)
 _WAIT: Final = 10.0  # seconds for another process to finish its batch
 
 
@@ -62,15 +65,22 @@ class Entries:
             found = self.fact("format")
             if not readonly and not found:
                 self.put_facts({"format": FORMAT})
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             raise _unusable(path, error) from None
         if found not in ("", FORMAT):
             raise UsageError(f"{path} was made by another version of diagnose; run: diagnose index rebuild")
 
     def fact(self, name: str) -> str:
         """What is noted under a name; nothing where nothing is."""
-        row = self._database.execute("select value from facts where name = ?", (name,)).fetchone()
+        row = self._one("select value from facts where name = ?", name)
         return str(row[0]) if row else ""
+
+    def number(self, name: str) -> int:
+        """The number noted under a name; 0 where there is none."""
+        found = self.fact(name)
+        if found and not (found.isascii() and found.isdigit() and len(found) < 19):
+            raise _unusable(self._path, ValueError(f"{name} is no number"))
+        return int(found or 0)
 
     def put_facts(self, facts: dict[str, str]) -> None:
         """Notes facts."""
@@ -112,35 +122,47 @@ class Entries:
 
     def digests(self) -> dict[str, str]:
         """The digest of each entry by id."""
-        return dict(self._database.execute("select id, digest from entries"))
+        return dict(self._all("select id, digest from entries"))
 
     def vector_of(self, digest: str) -> bytes | None:
         """The vector of a text that was embedded before, whichever incident had it."""
-        row = self._database.execute("select vector from entries where digest = ? limit 1", (digest,)).fetchone()
+        row = self._one("select vector from entries where digest = ? limit 1", digest)
         return row[0] if row else None
 
     def __iter__(self) -> Iterator[Entry]:
         import numpy as np
 
-        for name, label, digest, numbers, weights, vector in self._database.execute(
-            "select id, label, digest, numbers, weights, vector from entries order by id"
-        ):
-            yield Entry(
-                name,
-                label,
-                digest,
-                np.frombuffer(numbers, np.uint32),
-                np.frombuffer(weights, np.float32),
-                np.frombuffer(vector, np.float32),
-            )
+        asked = "select id, label, digest, numbers, weights, vector from entries order by id"
+        for name, label, digest, numbers, weights, vector in self._all(asked):
+            try:
+                arrays = (
+                    np.frombuffer(numbers, np.uint32),
+                    np.frombuffer(weights, np.float32),
+                    np.frombuffer(vector, np.float32),
+                )
+            except (ValueError, TypeError) as error:
+                raise _unusable(self._path, error) from None
+            if len(arrays[0]) != len(arrays[1]):
+                raise _unusable(self._path, ValueError("the words of an incident lack their weights"))
+            yield Entry(name, label, digest, *arrays)
 
     def __len__(self) -> int:
-        return int(self._database.execute("select count(*) from entries").fetchone()[0])
+        return int(self._one("select count(*) from entries")[0])
 
     def changes(self) -> tuple[int, int]:
         """Something that differs after any change, by this process or another."""
-        version = self._database.execute("pragma data_version").fetchone()[0]
+        version = self._one("pragma data_version")[0]
         return int(version), self._database.total_changes
+
+    def _all(self, asked: str, *values: str) -> Iterator[Any]:
+        """The rows that are asked for. What a damaged file makes of that is told like all else."""
+        try:
+            yield from self._database.execute(asked, values)
+        except _DAMAGED as error:
+            raise _unusable(self._path, error) from None
+
+    def _one(self, asked: str, *values: str) -> Any:
+        return next(self._all(asked, *values), None)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -152,7 +174,7 @@ class Entries:
                 self._database.execute("rollback")
                 raise
             self._database.execute("commit")
-        except sqlite3.Error as error:
+        except _DAMAGED as error:
             with contextlib.suppress(sqlite3.Error):
                 self._database.execute("rollback")
             raise _unusable(self._path, error) from None
@@ -168,7 +190,12 @@ def _quoted(path: str) -> str:
     return quote(os.path.abspath(path))
 
 
-def _unusable(path: str, error: sqlite3.Error) -> UsageError:
+def _unusable(path: str, error: Exception) -> UsageError:
     return UsageError(
-        f"the index {path} cannot be used: {error}; free the disk, or delete it and run: diagnose index rebuild"
+        f"the index {path} cannot be used: {_plain(error)}; free the disk, or delete it and run: diagnose index rebuild"
     )
+
+
+def _plain(error: Exception) -> str:
+    """What a damaged file made somebody say, as far as it is fit to be seen."""
+    return "it is damaged" if isinstance(error, UnicodeDecodeError) else " ".join(printable(str(error)).split())[:200]

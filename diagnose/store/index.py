@@ -234,22 +234,22 @@ class IncidentIndex:
         """Starts a rebuild, unless one was begun and not finished."""
         entries = self._own()
         if not entries.fact("building") or entries.fact("model") != self._model:
-            generation = int(entries.fact("generation") or 0) + 1
-            if building := entries.fact("building"):
-                generation = int(building) + 1
+            generation = entries.number("generation") + 1
+            if entries.fact("building"):
+                generation = entries.number("building") + 1
             entries.put_facts({"building": str(generation), "built": "0", "model": self._model})
 
     def _sync(self, seconds: float | None, tell: Callable[[int], None] | None) -> int:
         entries = self._own()
         until = float("inf") if seconds is None else time.monotonic() + seconds
         latest = self._incidents.revision()
-        reached = int(entries.fact("revision") or 0)
+        reached = entries.number("revision")
         if entries.fact("model") not in ("", self._model) or reached > latest or not entries.fact("generation"):
             self._begin()  # vectors of another model, or another database
         building = entries.fact("building")
-        generation = int(building or entries.fact("generation"))
+        generation = entries.number("building" if building else "generation")
         progress = "built" if building else "revision"
-        reached = int(entries.fact(progress) or 0)
+        reached = entries.number(progress)
         if not building:
             removed = self._incidents.removed_since(reached)
             gone = [name for _, name in removed if self._incidents.get(name) is None]
@@ -331,7 +331,7 @@ class IncidentIndex:
         if not self._uses_chroma():
             self._load()
             return self._vectors
-        generation = int(self._entries.fact("building") or self._entries.fact("generation") or 1)
+        generation = self._entries.number("building") or self._entries.number("generation") or 1
         if self._vectors is None or generation != self._generation:
             if self._client is None:
                 self._client = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from urllib.parse import urlsplit
 
 from diagnose.dataclass import dataclass
@@ -36,6 +37,12 @@ class IndexSettings:
     embeddings_url: str | None = None
     embeddings_model: str = ""
     embeddings_key_file: str | None = None
+
+    @property
+    def servers(self) -> str:
+        """A key of what is asked over the network, without addresses, which may hold a password; none if nothing is."""
+        asked = [each for each in (self.embeddings_url, self.place.server) if each]
+        return f"index {sha256(' '.join(asked).encode('utf-8', 'replace')).hexdigest()}" if asked else ""
 
 
 def index_settings(environment: Mapping[str, str], database: str) -> IndexSettings:

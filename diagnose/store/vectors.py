@@ -10,12 +10,13 @@ import contextlib
 import fcntl
 import os
 import socket
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from diagnose.errors import UsageError
+from diagnose.errors import OutageError, UsageError
 from diagnose.store.patience import within
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _told() -> Iterator[None]:
                 f"the vector store refused the vectors ({why}): they are of another model than those that it holds; "
                 "delete the directory of the index (DIAGNOSE_INDEX) and run: diagnose index rebuild"
             ) from None
-        raise UsageError(
+        raise OutageError(
             f"the vector store {'took too long' if 'Timeout' in why else 'failed'} ({why}); see whether its server or "
             "its disk is well, or run: diagnose index rebuild"
         ) from None
@@ -190,6 +191,7 @@ def embedded_client(path: str) -> Any:
     import chromadb
 
     os.makedirs(path, mode=0o700, exist_ok=True)
+    _check(os.path.join(path, "chroma.sqlite3"))
     try:
         return chromadb.PersistentClient(path, settings=_settings())
     except Exception as error:  # noqa: BLE001 - Chroma raises whatever its parts do
@@ -197,6 +199,22 @@ def embedded_client(path: str) -> Any:
         raise UsageError(
             f"the vector store {path} cannot be opened ({why}); delete it and run: diagnose index rebuild"
         ) from None
+
+
+def _check(path: str) -> None:
+    """Raises `UsageError` where Chroma's file is damaged: some damage ends the whole process inside of Chroma."""
+    if not os.path.exists(path):
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as database:
+            database.execute("select name, tbl_name, sql from sqlite_master").fetchall()
+            said = database.execute("pragma quick_check(1)").fetchone()[0]
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        said = type(error).__name__
+    if said != "ok":
+        raise UsageError(
+            f"the vector store {os.path.dirname(path)} is damaged; delete it and run: diagnose index rebuild"
+        )
 
 
 def server_client(address: str, token: str | None = None) -> Any:
@@ -216,7 +234,7 @@ def server_client(address: str, token: str | None = None) -> Any:
             lambda: chromadb.HttpClient(host=host, port=port, ssl=secure, headers=headers, settings=_settings()),
         )
     except Exception as error:  # noqa: BLE001 - Chroma raises whatever its parts do
-        raise UsageError(
+        raise OutageError(
             f"no Chroma server answers at {parts.hostname}:{port} ({type(error).__name__}); start it with "
             "`chroma run`, or unset DIAGNOSE_CHROMA_URL"
         ) from None
