@@ -24,6 +24,7 @@ diagnose LOG... [options]
        diagnose incidents {add,list,show,confirm,correct,delete,import,export,prune} ...
        diagnose policy backtest ...
        diagnose index {rebuild,check,similar} ...
+       diagnose run [options] -- COMMAND
        diagnose completion {bash,zsh,fish}"""
 
 _EPILOG = """\
@@ -132,6 +133,7 @@ def verb_parser() -> argparse.ArgumentParser:
     from diagnose.cli.index import add_index_parser
     from diagnose.cli.policy import add_policy_parser
     from diagnose.cli.rules import add_rules_parser
+    from diagnose.cli.run import add_run_parser
 
     parser = argparse.ArgumentParser(prog="diagnose", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -140,6 +142,7 @@ def verb_parser() -> argparse.ArgumentParser:
     add_incidents_parser(verbs)
     add_policy_parser(verbs)
     add_index_parser(verbs)
+    add_run_parser(verbs)
     completion = verbs.add_parser(
         "completion",
         help="print a shell completion script",

@@ -126,6 +126,10 @@ def _run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    if arguments and arguments[0] == "run":  # what stands behind -- is another's
+        from diagnose.cli.run import run_command
+
+        return run_command(arguments[1:])
     if arguments and arguments[0] in VERBS:
         from diagnose.cli.arguments import verb_parser
 

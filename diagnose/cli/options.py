@@ -14,7 +14,7 @@ from diagnose.dataclass import dataclass, field
 if TYPE_CHECKING:
     from diagnose.report.render import Format
 
-VERBS = ("rules", "eval", "incidents", "policy", "index", "completion")
+VERBS = ("rules", "eval", "incidents", "policy", "index", "run", "completion")
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""What stands between jobs and diagnoses: a launcher, schedulers' hooks, notices; nothing of it decides anything."""
