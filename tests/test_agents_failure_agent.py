@@ -88,6 +88,7 @@ def wrong(asked: Asked, what: str) -> dict[str, Any]:
         "lines that say nothing of it": answer("ECCError", good["evidence"]),
         "another cause altogether": answer("DiskFull", good["evidence"]),
         "a harmless line": answer("TrainingAnomaly", quote(asked, "step 3")),
+        "a line beside the one that tells": answer("NVLinkError", quote(asked, "step 3")),
         "a label that is none": answer("PeerClosed", good["evidence"]),
         "a label of its own": answer("EvilError", good["evidence"]),
         "an action": {**good, "recovery": "drain"},
@@ -100,8 +101,8 @@ def wrong(asked: Asked, what: str) -> dict[str, Any]:
 
 WRONG = [
     "no quote", "a quote that is not there", "a quote with a word changed", "one true and one false", "a scrap",
-    "a blank", "lines that say nothing of it", "another cause altogether", "a harmless line", "a label that is none",
-    "a label of its own", "an action", "the instructions", "the instructions as a quote",
+    "a blank", "lines that say nothing of it", "another cause altogether", "a harmless line",
+    "a line beside the one that tells", "a label that is none", "a label of its own", "an action", "the instructions", "the instructions as a quote",
 ]  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def test_what_is_not_proven_is_rejected(what: str, tmp_path: Path, rule_set: Rul
     assert report.decided_by.asked
 
 
-@pytest.mark.parametrize("what", WRONG[:10])
+@pytest.mark.parametrize("what", WRONG[:11])
 def test_one_repair_is_granted(what: str, tmp_path: Path, rule_set: RuleSet) -> None:
     def script(asked: Asked) -> Reply:
         last = asked.body["messages"][-1]

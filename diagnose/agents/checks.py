@@ -195,17 +195,27 @@ def _proof(entry: ErrorType, found: Sequence[Shown], lines: Sequence[Shown], *, 
     if entry.name not in _CREEPING and went_on:
         return ["the last that is seen of the job is its work going on: nothing quoted stopped it"]
     pattern = telling(entry)
-    near = [_beside(each, lines) for each in found if not each.outlived]
-    if not any(pattern.search("\n".join(each.of.line.text for each in group)) for group in near) and not (
-        (ending := stated(entry))
+    near = [(each, _beside(each, lines)) for each in found if not each.outlived]
+    alarming = [(quoted, group) for quoted, group in near if any(each.of.alarming for each in group)]
+    if not alarming:
+        return ["the lines quoted, and those beside them, tell of no failure: quote the line that does"]
+    ending = stated(entry)
+    if not any(_tells(pattern, quoted, group) for quoted, group in alarming) and not (
+        ending
+        and any(quoted.of.alarming for quoted, _ in alarming)
         and any(ending.search(each.of.line.text) and _grave(each) for each in lines if not _speaks(each))
     ):
         return [f"the lines quoted say nothing of {entry.name}: quote those that do, or choose what they do speak of"]
-    if not any(each.of.alarming for group in near for each in group):
-        return ["the lines quoted, and those beside them, tell of no failure: quote the line that does"]
     if not any(_grave(each) for each in lines):
         return ["no line shown is more than a warning, and the job may be well: answer `cannot_tell`"]
     return []
+
+
+def _tells(pattern: re.Pattern[str], quoted: Shown, group: Sequence[Shown]) -> bool:
+    """Whether a quote tells of a failure of this kind: it names the kind beside an alarm, or is one beside its name."""
+    return pattern.search(quoted.of.line.text) is not None or (
+        quoted.of.alarming and any(pattern.search(each.of.line.text) for each in group)
+    )
 
 
 def _beside(line: Shown, lines: Sequence[Shown]) -> list[Shown]:
