@@ -18,9 +18,9 @@ from diagnose.lines.columns import lines_of
 from diagnose.lines.interests import spoken_literals
 from diagnose.lines.order import restore
 from diagnose.lines.steps import STEP_LITERALS
-from diagnose.models import CompressionCounts, FilterRule, Input, LogSource, RuleSet, SourceKind
+from diagnose.models import CompressionCounts, FilterRule, Input, Kept, LogSource, RuleSet, SourceKind
 from diagnose.reading import LEAP_LINES, LinesReading, SourceReader
-from diagnose.spread import Spread, kept_lines, with_head
+from diagnose.spread import HEAD_BYTES, Spread, kept_lines, with_head
 
 if TYPE_CHECKING:
     from diagnose.models.learning import FilterAdvice
@@ -168,6 +168,9 @@ class Feeding:
 
     def _read(self, item: Input) -> None:
         """Feeds one source through compression, lines and the matcher."""
+        if item.kept is not None:
+            self._replay(item, item.kept)
+            return
         source, limits, coverage = item.source, self._settings.limits, self._gathered.coverage
         restored = restore(source, self._blocks(item), limits)
         compressor = (
@@ -202,6 +205,31 @@ class Feeding:
         elif restored.reversed:
             coverage.numbers[source.name] = partial(restored.original, total=counts.lines)
         self._gathered.account(source, reader.tracker, counts, truncated=truncated)
+
+    def _replay(self, item: Input, kept: Kept) -> None:
+        """Feeds the lines of a kept log as they were chosen when it was made."""
+        from diagnose.compress.keptlog import KeptReader, guard_version
+
+        source, gathered = item.source, self._gathered
+        reader, log = SourceReader(gathered, item), KeptReader(kept.records(), source.name)
+        truncated = False
+        try:
+            reader.learn(b"".join(item.blocks())[:HEAD_BYTES])
+            for lines in log.lines():
+                reader.feed(lines)
+                if self._clock.reading_over:
+                    raise LimitExceeded(f"{source.name}: {self._clock} was reached; what follows was not read")
+        except SourceError as error:
+            truncated = True
+            gathered.coverage.not_read.append(str(error))
+        reader.finish()
+        gathered.cost.bytes += log.counts.bytes
+        gathered.account(source, reader.tracker, log.counts, truncated=truncated)
+        if kept.guard != guard_version(gathered.guard, self._rules.filters) or kept.kind != source.kind:
+            gathered.coverage.not_read.append(
+                f"{source.name}: lines that were left out when it was compressed elsewhere, by other rules than these; "
+                "some that these would want may be among them. Give the log itself if it is still there"
+            )
 
     def _tell_unread(self, unread: Sequence[str]) -> None:
         """Tells of which sources the time limit took the middle, and of which all."""

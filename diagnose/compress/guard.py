@@ -53,6 +53,11 @@ class Guard:
         """All literals; needed only where a template leaves the answer open."""
         return BytesAhoCorasick(self._literals)
 
+    @property
+    def literals(self) -> list[bytes]:
+        """All keywords, in order."""
+        return self._literals
+
     def hits(self, line: bytes) -> bool:
         """Whether the raw line holds a keyword."""
         return bool(self._exact.find_matches_as_indexes(line))

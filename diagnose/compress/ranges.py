@@ -46,7 +46,7 @@ class Ranges:
         self._current = self._begin(inside=start > 0)
         self._before = CompressionCounts()  # of the ranges that have ended
         self._position = start
-        self._border = (start - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES if start else RANGE_BYTES
+        self._border = next_border(start)
 
     @property
     def counts(self) -> CompressionCounts:
@@ -63,7 +63,7 @@ class Ranges:
             out += self._current.feed(data[:end])
             out += self._current.finish()
             self._position += end
-            self._border = (self._position - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES
+            self._border = next_border(self._position)
             self._before = self.counts
             self._current = self._begin(first=self._before.lines + 1, inside=True)
             data = data[end:]
@@ -80,6 +80,11 @@ class Ranges:
     def finish(self) -> list[KeptLine]:
         """End the source and give the rest."""
         return self._current.finish()
+
+
+def next_border(start: int) -> int:
+    """The border of the range that begins at byte `start`: it ends with the first line end at or behind it."""
+    return (start - 1) // RANGE_BYTES * RANGE_BYTES + RANGE_BYTES if start else RANGE_BYTES
 
 
 def add_counts(one: CompressionCounts, other: CompressionCounts) -> CompressionCounts:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from diagnose.compress import Compressor, Filters, Guard
+from diagnose.compress.keptlog import KeptReader
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import SourceError, UsageError
 from diagnose.lines import LineReader, guard_keywords
@@ -203,7 +204,11 @@ def _read(paths: Sequence[str], rule_set: RuleSet, told: Sequence[tuple[str, int
 
         def lines(item: Any = item, compressor: Compressor = compressor, reader: LineReader = reader) -> Iterator[Line]:
             try:
-                for block in item.blocks():
+                if item.kept is not None:
+                    for some in KeptReader(item.kept.records(), item.source.name).lines():
+                        for kept in some:
+                            yield from reader.read(kept)
+                for block in item.blocks() if item.kept is None else ():
                     for kept in compressor.feed(block):
                         yield from reader.read(kept)
             except SourceError:

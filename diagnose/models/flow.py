@@ -29,6 +29,15 @@ class LogSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """The records of an input that is a kept log: lines that were chosen by `guard`, of a log taken to be of `kind`."""
+
+    guard: str
+    kind: SourceKind
+    records: Callable[[], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """A source and its bytes: decompressed, UTF-16 turned into UTF-8, opened only when asked.
 
@@ -36,7 +45,8 @@ class Input:
     what was yielded until then is good. `size` is what lies on disk, in bytes, for progress displays. `left_out()` is
     how many bytes before the last ones given were passed over because time was short: a gap, at an end of line.
     `window`, where the bytes lie on disk as they are, yields those from a byte on; several may do so at once.
-    `grown()` is how many bytes were appended to a file since it was found: none of them are read.
+    `grown()` is how many bytes were appended to a file since it was found: none of them are read. Of what is `kept`,
+    `blocks` are the log's own first bytes, and its lines are in the records.
     """
 
     source: LogSource
@@ -45,6 +55,7 @@ class Input:
     left_out: Callable[[], int] = lambda: 0
     window: Callable[[int], Iterator[bytes]] | None = None
     grown: Callable[[], int] = lambda: 0
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)

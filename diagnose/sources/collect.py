@@ -15,12 +15,13 @@ from functools import partial
 from typing import BinaryIO
 
 from diagnose.clock import Clock
-from diagnose.dataclass import dataclass
+from diagnose.dataclass import dataclass, replace
 from diagnose.errors import SourceError
-from diagnose.models import Input, SourceKind, SourceSet
+from diagnose.models import Input, Kept, SourceKind, SourceSet
 from diagnose.settings import Limits
 from diagnose.sources.archives import is_tar, is_zip, tar_members
 from diagnose.sources.ending import Ending
+from diagnose.sources.kept import KEPT_LOOKED_BYTES, is_kept, kept_head
 from diagnose.sources.names import facts_of
 from diagnose.sources.otherjobs import Claim, claim_of, of_other_jobs
 from diagnose.sources.packed import Decompressed, codec_of
@@ -34,6 +35,7 @@ from diagnose.sources.streams import (
     Once,
     Origin,
     Pipe,
+    Skipping,
     Spool,
     file_origin,
     read_error,
@@ -85,9 +87,18 @@ def collect(
     for place, why in aside.items():
         left.add(collector.readable[place].named.name, why)
     readables = [readable for place, readable in enumerate(collector.readable) if place not in aside]
+    _name_apart(readables)
     sources = settle([readable.named for readable in readables])
     inputs = tuple(
-        Input(source, readable.text.blocks, readable.size, readable.text.left_out, readable.window, readable.grown)
+        Input(
+            source,
+            readable.text.blocks,
+            readable.size,
+            readable.text.left_out,
+            readable.window,
+            readable.grown,
+            readable.kept,
+        )
         for source, readable in zip(sources, readables, strict=True)
     )
     return SourceSet(inputs, left.sentences())
@@ -98,12 +109,26 @@ class _Readable:
     """An input before it is settled; `given` where somebody named its file, `claim` whose log it says it is."""
 
     named: Named
-    text: _Text
+    text: _Text | _Beginning
     size: int | None
     window: Callable[[int], Iterator[bytes]] | None = None
     claim: Claim | None = None
     given: bool = True
     grown: Callable[[], int] = lambda: 0
+    kept: Kept | None = None
+    kept_name: str = ""
+
+
+def _name_apart(readables: list[_Readable]) -> None:
+    """Calls kept logs by their own files' names where what they say they are called is taken: names tell inputs."""
+    if not any(readable.kept_name for readable in readables):
+        return
+    taken: dict[str, int] = {}
+    for readable in readables:
+        taken[readable.named.name] = taken.get(readable.named.name, 0) + 1
+    for place, readable in enumerate(readables):
+        if readable.kept_name and taken[readable.named.name] > 1:
+            readables[place] = replace(readable, named=replace(readable.named, name=readable.kept_name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +185,7 @@ class _Collector:
             raise SourceError("-: there is no standard input; give a file")
         once = Once(file, found.name, self._limits, self._clock, self._on_wait)
         head = once.peek(HEAD_BYTES)
-        if codec_of(head) or is_zip(head) or is_tar(head):
+        if codec_of(head) or is_zip(head) or is_tar(head) or is_kept(head):
             # Packed bytes must be read more than once; text goes straight through.
             origin = self._spool.store(once, found.name)
             if origin is None:
@@ -184,6 +209,8 @@ class _Collector:
             self._add(_deeper(candidate, unpacked, layers=candidate.layers + 1))
         elif is_tar(head) or is_zip(head):
             self._archive(candidate, head)
+        elif is_kept(head):
+            self._kept(candidate)
         else:
             self._text(candidate, head)
 
@@ -254,7 +281,55 @@ class _Collector:
             except SourceError as error:
                 self._left.add_error(error)
 
-    def _text(self, candidate: _Candidate, head: bytes) -> None:
+    def _kept(self, candidate: _Candidate) -> None:
+        """Add a kept log, as the log it was made of; of a short one that log lies behind its first line."""
+        origin = candidate.origin
+        stream = origin.open()
+        try:
+            data, _ = read_head(stream, KEPT_LOOKED_BYTES)
+        finally:
+            stream.close()
+        head = kept_head(data, candidate.name)
+        folder, slash, _ = candidate.name.rpartition("/")
+        path, line, _ = candidate.path.rpartition("/")
+        place, root, _ = candidate.place.rpartition("/")
+        start = head.start or head.head_start
+
+        def behind() -> ByteStream:
+            return Skipping(origin.open(), start, self._limits.expanded_bytes)
+
+        as_log = replace(
+            candidate,
+            name=f"{folder}{slash}{printable(head.name)}",
+            path=f"{path}{line}{head.name}" if candidate.path else "",
+            place=f"{place}{root}{head.name}" if candidate.place else "",
+            origin=Origin(behind),
+        )
+        if not head.start:
+            self._text(as_log, head.head[:HEAD_BYTES], kept_name=candidate.name)
+            return
+
+        def records() -> Iterator[bytes]:
+            stream = behind()
+            try:
+                while data := stream.read(self._limits.block_bytes):
+                    yield data
+            finally:
+                stream.close()
+
+        if encoding_of(head.head) is not None or head.head.startswith(codecs.BOM_UTF8):
+            raise SourceError(f"{candidate.name}: a kept log of a text that is never kept; give the log itself")
+        kept = Kept(head.guard, head.kind, records)
+        self._text(as_log, head.head[:HEAD_BYTES], kept, _Beginning(head.head), candidate.name)
+
+    def _text(
+        self,
+        candidate: _Candidate,
+        head: bytes,
+        kept: Kept | None = None,
+        beginning: _Beginning | None = None,
+        kept_name: str = "",
+    ) -> None:
         if why := why_binary(head, candidate.name):
             self._left.add(candidate.name, f"not read: {why}")
             return
@@ -268,14 +343,25 @@ class _Collector:
         self.readable.append(
             _Readable(
                 named(candidate.name, kind, facts, text, content.host if kind == "kernel" else None),
-                _Text(candidate.name, candidate.origin, encoding_of(head), self._limits.block_bytes, self._clock),
+                beginning
+                or _Text(candidate.name, candidate.origin, encoding_of(head), self._limits.block_bytes, self._clock),
                 candidate.size,
                 _window(candidate.origin, head, self._limits.block_bytes),
                 claim_of(candidate.path or candidate.name, text),
                 candidate.named,
                 partial(_grown, candidate.path, candidate.size or 0) if candidate.origin.at else lambda: 0,
+                kept=kept,
+                kept_name=kept_name,
             )
         )
+
+
+def kind_of(path: str, head: bytes, role: Role = "job") -> SourceKind | None:
+    """The kind that an input of this name with these first bytes is taken to be; None where it is no plain text."""
+    if why_binary(head, path) or encoding_of(head) is not None or head.startswith(codecs.BOM_UTF8):
+        return None
+    facts, content = facts_of(path, os.path.abspath(path)), content_of(head[:HEAD_BYTES])
+    return _kind(role, facts.kind, facts.kind_guess, content.kind, content.kernel_share)
 
 
 def _kind(
@@ -359,6 +445,21 @@ class _Text:
     def left_out(self) -> int:
         """How many bytes the last block does not follow upon."""
         return self._left_out
+
+
+class _Beginning:
+    """The first bytes of a log whose lines are elsewhere."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield them."""
+        yield self._head
+
+    def left_out(self) -> int:
+        """Nothing is left out between blocks."""
+        return 0
 
 
 class _Head:
