@@ -35,9 +35,10 @@ class Modelled:
     """Asks a model of a kind, or of the one that the name of a case ends in; each process has a server of its own."""
 
     kind: Kind = ""
+    withheld: frozenset[str] = frozenset()
 
     def __call__(self) -> Callable[[Case], Model]:
-        model = Model(self.kind)
+        model = Model(self.kind, withheld=self.withheld)
         return model.about
 
 
@@ -48,13 +49,14 @@ class Model:
     given: Kind
     kind: Kind = ""
     case: Case | None = None
+    withheld: frozenset[str] = frozenset()
     rules: RuleSet = field(default_factory=load_bundled)
 
     def __post_init__(self) -> None:
         self.server = ModelServer(self._reply)
         self.before = 0
         settings = ModelSettings(self.server.url, "scripted", state=None, cache=False, attempts=1, tokens=10_000_000)
-        self.second_opinion: Advisers = advisers(self.rules, settings)
+        self.second_opinion: Advisers = advisers(self.rules, settings, withheld=self.withheld)
         self.labels = [name for name, entry in self.rules.taxonomy.items() if not entry.symptom]
 
     def about(self, case: Case) -> Model:

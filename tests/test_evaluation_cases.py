@@ -126,6 +126,16 @@ def test_a_label_that_is_no_text(tmp_path: Path) -> None:
     assert len(find_cases([str(tmp_path)]).unread) == 1
 
 
+def test_a_label_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    """To read a pipe would be to wait for ever; a link may lead to one, or to a device."""
+    (tmp_path / "a").mkdir()
+    os.mkfifo(tmp_path / "a" / "expected.yaml")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "expected.yaml").symlink_to("/dev/zero")
+    found = find_cases([str(tmp_path)])
+    assert [one.why for one in found.unread] == ["expected.yaml is no file"] * 2
+
+
 def test_no_cases_and_no_directory(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no labelled cases under"):
         find_cases([str(tmp_path)])

@@ -55,7 +55,8 @@ ASKED = (
 def test_a_model_that_knows_is_heard(rule_set: RuleSet) -> None:
     """Through the whole of it: excerpt, redaction, wire, checks."""
     cases = find_cases([os.path.join(INCIDENTS, name) for name in ASKED]).cases
-    evaluation = evaluate(cases, Plan(withheld=frozenset(rule_set.taxonomy), ask=Modelled("perfect"), baselines=False))
+    every = frozenset(rule_set.taxonomy)
+    evaluation = evaluate(cases, Plan(withheld=every, ask=Modelled("perfect", every), baselines=False))
     figures = evaluation.figures[OURS]
     assert [result.problem for result in evaluation.results if result.problem] == []
     assert figures.rates["type"].right == len(ASKED)
@@ -73,7 +74,9 @@ def test_a_model_that_harms_is_not(rule_set: RuleSet) -> None:
     asked = [replace(case, name=f"{case.name}~{kind}") for case in cases for kind in HOSTILE if kind != "contradicting"]
     for withheld in (frozenset[str](), frozenset(rule_set.taxonomy)):
         alone = evaluate(asked, Plan(withheld=withheld, baselines=False)).figures[OURS]
-        with_it = evaluate(asked, Plan(withheld=withheld, ask=Modelled(), baselines=False)).figures[OURS]
+        with_it = evaluate(asked, Plan(withheld=withheld, ask=Modelled(withheld=withheld), baselines=False)).figures[
+            OURS
+        ]
         assert with_it.rates["type"] == alone.rates["type"]
         assert with_it.counts == alone.counts
         assert with_it.states.keys() <= {"not_needed", "rejected", "unavailable"}

@@ -13,10 +13,11 @@ from typing import Final, Literal, cast
 
 from diagnose.agents.addressing import addresses_the_reader
 from diagnose.agents.answers import Json
+from diagnose.agents.declined import DECLINED
 from diagnose.agents.display import shown
 from diagnose.agents.excerpt import ExcerptLine
 from diagnose.agents.tools import Request
-from diagnose.agents.words import stated, telling
+from diagnose.agents.words import stated, telling, told
 from diagnose.dataclass import dataclass
 from diagnose.models import Report
 from diagnose.models.rule import AttributionName, ErrorType
@@ -164,7 +165,12 @@ def set_aside(report: Report) -> Mapping[tuple[str, int], str]:
 
 
 def speaking_of(
-    entry: ErrorType, lines: Sequence[ExcerptLine], report: Report, *, went_on: bool
+    entry: ErrorType,
+    lines: Sequence[ExcerptLine],
+    report: Report,
+    no_proof: Mapping[tuple[str, int], str],
+    *,
+    went_on: bool,
 ) -> tuple[ExcerptLine, ...]:
     """The lines in which a log itself tells of such a failure, where others that read alike say that it was one.
 
@@ -175,15 +181,14 @@ def speaking_of(
         return ()
     if any(each.finding.error_type == entry.name for each in report.explanation.excluded):
         return ()
-    outlived = set_aside(report)
     pattern = telling(entry)
     return tuple(
         each
         for each in lines
         if each.alarming
         and (each.line.level or "").lower() not in _MILD
-        and (each.source, each.line.number) not in outlived
-        and pattern.search(each.line.text) is not None
+        and (each.source, each.line.number) not in no_proof
+        and pattern.search(told(each.line.text)) is not None
         and not addresses_the_reader(each.line.text)
     )
 
@@ -203,7 +208,7 @@ def _proof(entry: ErrorType, found: Sequence[Shown], lines: Sequence[Shown], *, 
     if not any(_tells(pattern, quoted, group) for quoted, group in alarming) and not (
         ending
         and any(quoted.of.alarming for quoted, _ in alarming)
-        and any(ending.search(each.of.line.text) and _grave(each) for each in lines if not _speaks(each))
+        and any(ending.search(each.of.line.text) and _grave(each) for each in lines if _may_say_the_end(each))
     ):
         return [f"the lines quoted say nothing of {entry.name}: quote those that do, or choose what they do speak of"]
     if not any(_grave(each) for each in lines):
@@ -213,8 +218,8 @@ def _proof(entry: ErrorType, found: Sequence[Shown], lines: Sequence[Shown], *, 
 
 def _tells(pattern: re.Pattern[str], quoted: Shown, group: Sequence[Shown]) -> bool:
     """Whether a quote tells of a failure of this kind: it names the kind beside an alarm, or is one beside its name."""
-    return pattern.search(quoted.of.line.text) is not None or (
-        quoted.of.alarming and any(pattern.search(each.of.line.text) for each in group)
+    return pattern.search(told(quoted.of.line.text)) is not None or (
+        quoted.of.alarming and any(pattern.search(told(each.of.line.text)) for each in group)
     )
 
 
@@ -227,6 +232,11 @@ def _beside(line: Shown, lines: Sequence[Shown]) -> list[Shown]:
         and abs(each.of.order - line.of.order) <= _BESIDE
         and (each is line or not (each.outlived or _speaks(each)))
     ]
+
+
+def _may_say_the_end(line: Shown) -> bool:
+    """Whether a line may say how the job ended: also one that proves no cause, if anything says that it did end."""
+    return line.outlived != DECLINED and not _speaks(line)
 
 
 def _speaks(line: Shown) -> bool:

@@ -46,13 +46,14 @@ class Redacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One failure to judge."""
+    """One failure to judge. `declined` says which lines the rules have read and passed over."""
 
     report: Report
     excerpt: Excerpt
     holder: Holder
     similar: tuple[SimilarIncident, ...]
     redactor: Redacts
+    declined: Callable[[Report, Sequence[ExcerptLine]], Mapping[tuple[str, int], str]] = lambda _report, _lines: {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class _Talk:
         lines = case.excerpt.lines
         for each in lines:  # names that a later line gives away are hidden in the earlier ones, too
             redact(each.line.text)
-        self._set_aside = set_aside(case.report)
+        self._set_aside = dict(set_aside(case.report)) | dict(case.declined(case.report, lines))
         names = dict.fromkeys((*(each.source for each in case.report.coverage.sources), *case.holder.sources))
         self._names = {name: f"s{number}" for number, name in enumerate(names, 1)}
         self._first = tuple(self._shown(each) for each in lines)
@@ -187,6 +188,8 @@ class _Talk:
     def _read(self, answer: ModelAnswer, claim: Claim, lines: list[Shown], *, last: bool) -> list[Message]:
         """What the tools bring, as the next turns."""
         found = tools.read(claim.requests, [each.of for each in lines], self._case.holder)
+        declined = self._case.declined(self._case.report, [*(each.of for each in lines), *found])
+        self._set_aside |= declined
         new = [self._shown(each) for each in found]
         lines += new
         more = self._prompts.render("more", lines=[_line(each) for each in new], last=last, fence=self._fence)

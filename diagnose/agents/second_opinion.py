@@ -7,11 +7,12 @@ here costs more than the opinion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Protocol
 
-from diagnose.agents.checks import speaking_of
+from diagnose.agents.checks import set_aside, speaking_of
+from diagnose.agents.declined import Declined
 from diagnose.agents.excerpt import REMEMBERED_TOKENS, Excerpt, ExcerptLine, Gatherer, deciding_text
 from diagnose.agents.failure_agent import Case, FailureAgent, Judgement, Redacts
 from diagnose.agents.ledger import Ledger
@@ -23,6 +24,7 @@ from diagnose.models import Evidence, Line, Opinion, Report, RuleSet
 from diagnose.models.report import Sureness
 from diagnose.models.rule import ErrorType
 from diagnose.redaction import Redactor
+from diagnose.rules.without import without_rules
 
 _EXCERPT_TOKENS = 6_000  # where no model says how much it may be shown
 _CHARS = 300
@@ -51,6 +53,7 @@ class Advisers:
     """Whom one run may ask. `redactor` and `agent` make one for each diagnosis that asks, since most do not.
 
     `healthy` are templates of lines that good runs print. Past incidents decide only what is in the `taxonomy`.
+    `declined` knows which lines the rules have read and passed over.
     """
 
     redactor: Callable[[], Hides]
@@ -59,6 +62,7 @@ class Advisers:
     excerpt_tokens: int = _EXCERPT_TOKENS
     healthy: Container[str] = frozenset()
     taxonomy: Mapping[str, ErrorType] = field(default_factory=dict)
+    declined: Declined | None = None
 
     def begin(self) -> Asker:
         """A witness for one run."""
@@ -71,10 +75,12 @@ def advisers(
     neighbours: Neighbours | None = None,
     healthy: Container[str] = (),
     ledger: Ledger | None = None,
+    withheld: Collection[str] = (),
 ) -> Advisers:
     """Whom to ask by these settings. Nothing heavy is loaded before somebody is asked.
 
-    All diagnoses share one account of the model, also where no file keeps it.
+    All diagnoses share one account of the model, also where no file keeps it. `withheld` are error types that the rules
+    may not name.
     """
     account = ledger or (Ledger(settings.state) if settings else None)
 
@@ -92,6 +98,7 @@ def advisers(
         settings.excerpt_tokens if settings else _EXCERPT_TOKENS,
         healthy,
         rules.taxonomy,
+        Declined(without_rules(rules, withheld) if withheld else rules, withheld),
     )
 
 
@@ -113,7 +120,7 @@ class Asker:
         if past.stage != "none" or advisers.agent is None:
             return replace(past, state="not_needed" if advisers.agent is not None else "not_configured", notes=notes)
         excerpt = self._gatherer.excerpt(report, advisers.excerpt_tokens)
-        case = Case(report, excerpt, self._gatherer.holder, past.similar, redactor)
+        case = Case(report, excerpt, self._gatherer.holder, past.similar, redactor, self._declined)
         try:
             agent = advisers.agent()
             return _opinion(agent.judge(case), past, agent, notes)
@@ -122,6 +129,11 @@ class Asker:
         except Exception as error:  # noqa: BLE001 - the rules' report stands, whatever happens here
             why = f"asking the model failed ({type(error).__name__})"
             return replace(past, state="unavailable", notes=(*notes, why))
+
+    def _declined(self, report: Report, lines: Sequence[ExcerptLine]) -> Mapping[tuple[str, int], str]:
+        """Lines that the rules have read and passed over."""
+        declined = self._advisers.declined
+        return declined.among(report, lines) if declined else {}
 
     def _past(self, report: Report, redactor: Redacts) -> tuple[Opinion, tuple[str, ...]]:
         """What past incidents say; nothing where there are none, or they cannot be had."""
@@ -135,7 +147,8 @@ class Asker:
             entry = self._advisers.taxonomy.get(past.error_type or "")
             if entry is None:
                 return Opinion(similar=past.similar), ()
-            spoken = speaking_of(entry, excerpt.lines, report, went_on=self._gatherer.holder.went_on)
+            no_proof = {**set_aside(report), **self._declined(report, excerpt.lines)}
+            spoken = speaking_of(entry, excerpt.lines, report, no_proof, went_on=self._gatherer.holder.went_on)
             if not spoken:
                 return Opinion(similar=past.similar), ()  # alike, but this log does not say so itself
             alike = [each for each in _placed(past.evidence, excerpt, redactor) if each.alarming and each not in spoken]

@@ -133,6 +133,18 @@ _STATED: Final[Mapping[str, str]] = {
 }
 
 
+# What follows is what a program thinks that it may have been: all of it at once, whatever it was.
+_SUPPOSED: Final = re.compile(
+    r"\b(?:potential|possible|probable|likely|common|typical) (?:root[ -])?(?:cause|reason|explanation)s?\b.*",
+    re.IGNORECASE,
+)
+
+
+def told(text: str) -> str:
+    """A line without what its writer only supposes."""
+    return _SUPPOSED.sub("", text)
+
+
 def stated(entry: ErrorType) -> re.Pattern[str] | None:
     """What says in so many words that this is how the job ended, though it is no cause: any line may."""
     if entry.name in _STATED:

@@ -131,7 +131,7 @@ def run_eval(options: argparse.Namespace) -> int:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="diagnose-eval-"))
             _index(folder, past, rules)
         if past or model:
-            plan = replace(plan, ask=_Asking(tuple(options.rules), folder, past, model is not None))
+            plan = replace(plan, ask=_Asking(tuple(options.rules), folder, past, model is not None, plan.withheld))
         setup = Setup(
             roots=tuple(options.cases),
             ruleset=rules.version,
@@ -231,6 +231,7 @@ class _Asking:
     folder: str
     past: Remembered
     llm: bool
+    withheld: frozenset[str]
 
     def __call__(self) -> Callable[[Case], Asked]:
         from diagnose.evaluation.asking import Consulting
@@ -239,7 +240,7 @@ class _Asking:
 
         rules = load_bundled(self.rules)
         past = Past.opened(self.folder, self.past, rules) if self.folder else None
-        return Consulting(rules, _model() if self.llm else None, past)
+        return Consulting(rules, _model() if self.llm else None, past, self.withheld)
 
 
 def _labels(given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,14 +62,21 @@ class Consulted:
 class Consulting:
     """Makes whom to ask, case by case: each has a model of its own to count what it costs."""
 
-    def __init__(self, rules: RuleSet, settings: ModelSettings | None, past: Neighbours | None) -> None:
+    def __init__(
+        self,
+        rules: RuleSet,
+        settings: ModelSettings | None,
+        past: Neighbours | None,
+        withheld: frozenset[str] = frozenset(),
+    ) -> None:
         self._rules = rules
         self._settings = settings
         self._past = past
+        self._withheld = withheld
 
     def __call__(self, _case: Case) -> Consulted:
         """Whom to ask about a case."""
-        asked = advisers(self._rules, self._settings, self._past)
+        asked = advisers(self._rules, self._settings, self._past, withheld=self._withheld)
         if self._settings is None:
             return Consulted(asked)
         model = CountingModel(self._settings)

@@ -127,10 +127,12 @@ def _mapping(path: str) -> Mapping[str, object] | None:
     """What a label file states; None where it labels no case."""
     import yaml
 
-    if os.path.getsize(path) > _LABEL_BYTES:
-        raise _Wrong(f"{os.path.basename(path)} is larger than 1 MiB, no label")
+    if not os.path.isfile(path):
+        raise _Wrong(f"{os.path.basename(path)} is no file")  # to open a pipe would be to wait for ever
     with open(path, encoding="utf-8") as file:
-        text = file.read()
+        text = file.read(_LABEL_BYTES + 1)
+    if len(text) > _LABEL_BYTES:
+        raise _Wrong(f"{os.path.basename(path)} is larger than 1 MiB, no label")
     try:
         stated = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - either is safe
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -289,9 +289,12 @@ def error_type_of(exception: RaisedException, known: Mapping[str, object]) -> st
         error_type = _ERRNO_TYPES.get(int(match[1]))
         if error_type is not None:
             return error_type
-    if name in known:
-        return name
-    return _ERROR_TYPES.get(name, "RuntimeError")
+    return error_type_called(name, known)
+
+
+def error_type_called(name: str, known: Mapping[str, object]) -> str:
+    """What a class is by its name alone."""
+    return name if name in known else _ERROR_TYPES.get(name, "RuntimeError")
 
 
 def blames_nobody(exception: str, message: str) -> bool:

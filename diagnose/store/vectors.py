@@ -209,6 +209,11 @@ def _check(path: str) -> None:
         with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as database:
             database.execute("select name, tbl_name, sql from sqlite_master").fetchall()
             said = database.execute("pragma quick_check(1)").fetchone()[0]
+    except sqlite3.OperationalError as error:  # a full disk, or no right to it: the file may be well
+        raise UsageError(
+            f"the vector store {os.path.dirname(path)} cannot be read ({error}); free the disk or mend its permissions, "
+            "or delete it and run: diagnose index rebuild"
+        ) from None
     except (sqlite3.Error, UnicodeDecodeError) as error:
         said = type(error).__name__
     if said != "ok":
