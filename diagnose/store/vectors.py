@@ -211,7 +211,7 @@ def _check(path: str) -> None:
             said = database.execute("pragma quick_check(1)").fetchone()[0]
     except sqlite3.OperationalError as error:  # a full disk, or no right to it: the file may be well
         raise UsageError(
-            f"the vector store {os.path.dirname(path)} cannot be read ({error}); free the disk or mend its permissions, "
+            f"the vector store {os.path.dirname(path)} cannot be read ({error}); free the disk, mend its rights, "
             "or delete it and run: diagnose index rebuild"
         ) from None
     except (sqlite3.Error, UnicodeDecodeError) as error:
