@@ -16,7 +16,7 @@ from diagnose.feeding import Feeding
 from diagnose.gathered import Gathered
 from diagnose.lines.attempts import align
 from diagnose.lines.timeline import AttemptProgress
-from diagnose.models import History, JobContext, Memory, NoHistory, Report, RuleSet, SecondOpinion
+from diagnose.models import History, JobContext, Memory, NoHistory, Report, RuleSet, SecondOpinion, Told
 from diagnose.rules.adopt import adopt, undecided
 from diagnose.rules.combine import combine
 from diagnose.rules.findings import resolve
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class Request:
     """What to diagnose: inputs of one job. Paths may be files, globs, directories, archives or `-`.
 
-    `context` is who the job is, as far as whoever asks knows; only a memory of other jobs wants to know.
+    `context` is who the job is, as far as whoever asks knows; only a memory of other jobs wants to know. `told` is what
+    whoever asks says of single files, by their paths as given.
     """
 
     paths: Sequence[str]
@@ -42,6 +43,7 @@ class Request:
     inventory: str | None = None
     stdin: BinaryIO | None = None
     context: JobContext = JobContext()
+    told: Mapping[str, Told] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Services:
     `second_opinion` is asked where no rule decides; without one the report says that none was configured.
     `log_agent` may add filter rules while the logs stream; a run with one compresses in one process.
     `on_progress(done, total)` gets bytes read and bytes on disk (None where not known); `on_wait(what)` what a run
-    waits for that has not come yet, such as a writer of a pipe.
+    waits for that has not come yet, such as a writer of a pipe. `on_rules(report)` gets what the rules say before
+    anybody else is asked: only where they leave it open what failed.
     """
 
     rules: RuleSet
@@ -62,6 +65,7 @@ class Services:
     log_agent: FilterAdviser | None = None
     on_progress: Callable[[int, int | None], None] | None = None
     on_wait: Callable[[str], None] | None = None
+    on_rules: Callable[[Report], None] | None = None
 
 
 def diagnose(request: Request, services: Services, settings: Settings | None = None) -> Report:
@@ -101,16 +105,22 @@ class _Run:
         told = (*rules.overridden, *notes, *gathered.notes)
         report = report_of(verdict, gathered, rules, told, self._clock.elapsed, asks=asks)
         if self._witness is not None and undecided(verdict):
+            if self._services.on_rules is not None:
+                self._services.on_rules(self._shown(report))
             opinion = self._witness.opinion(report)
             adopted = adopt(verdict, opinion, rules, history)
             decides = adopted is not verdict
             report = with_opinion(report, adopted, opinion, self._clock.elapsed, decides=decides)
             verdict = adopted
-        numbers = gathered.coverage.numbers
-        report = without_secrets(with_numbers_as_given(report, numbers) if numbers else report, rules)
+        report = self._shown(report)
         if self._remembrance is None:
             return report
         return self._remembrance.conclude(report, particulars(verdict, last, gathered))
+
+    def _shown(self, report: Report) -> Report:
+        """The report as people see it: with the numbers of the lines they have, and without secrets."""
+        numbers = self._gathered.coverage.numbers
+        return without_secrets(with_numbers_as_given(report, numbers) if numbers else report, self._services.rules)
 
     def _read(self) -> None:
         """Finds the inputs and feeds them to all readers."""
@@ -125,6 +135,7 @@ class _Run:
             limits=self._settings.limits,
             clock=self._clock,
             on_wait=services.on_wait,
+            told=request.told,
         )
         gathered.coverage.not_read.extend(sources.not_read)
         for item in sources.inputs:

@@ -138,37 +138,64 @@ def services(
     """The services of one run. What cannot be had is told, and done without."""
     with contextlib.ExitStack() as stack:
         opened = Opened()
-        ledger = None if settings.model is None else _ledger(settings.model.state)
         if settings.database is not None:
             try:
                 database = stack.enter_context(open_memory(settings.database))
-                memory = memory_of(database, rules, settings, tell, on_recorded)
-                opened = replace(opened, memory=memory, second_opinion=_advisers(database, rules, settings))
-                if settings.log_agent:
-                    agent = log_agent_of(database, rules, settings, ledger)
-                    stack.callback(agent.close)
-                    opened = replace(opened, log_agent=agent)
+                opened = stack.enter_context(services_on(database, rules, settings, tell, on_recorded))
             except DiagnoseError as error:
                 tell(f"{'not recorded: ' if settings.records else ''}{error}; the report does without a memory")
+        if settings.model is not None and opened.memory is None:
+            ledger = _ledger(settings.model.state)
+            opened = replace(opened, second_opinion=_with_model(opened.second_opinion, rules, settings.model, ledger))
+        yield opened
+
+
+@contextlib.contextmanager
+def services_on(
+    database: Database,
+    rules: RuleSet,
+    settings: ServiceSettings,
+    tell: Tell,
+    on_recorded: Callable[[Recorded], None] | None = None,
+    project: str | None = None,
+) -> Iterator[Opened]:
+    """The services of one run on a database that is open already, as a worker keeps it.
+
+    Where a `project` is given, of other projects' incidents only type and outcome are told.
+    """
+    with contextlib.ExitStack() as stack:
+        ledger = None if settings.model is None else _ledger(settings.model.state)
+        memory = memory_of(database, rules, settings, tell, on_recorded)
+        opened = Opened(memory=memory, second_opinion=_advisers(database, rules, settings, project))
+        if settings.log_agent:
+            agent = log_agent_of(database, rules, settings, ledger)
+            stack.callback(agent.close)
+            opened = replace(opened, log_agent=agent)
         if settings.model is not None:
             opened = replace(opened, second_opinion=_with_model(opened.second_opinion, rules, settings.model, ledger))
         yield opened
 
 
-def _advisers(database: Database, rules: RuleSet, settings: ServiceSettings) -> SecondOpinion | None:
+def _advisers(
+    database: Database, rules: RuleSet, settings: ServiceSettings, project: str | None = None
+) -> SecondOpinion | None:
     if settings.index is None:
         return None
     from diagnose.agents.second_opinion import advisers
     from diagnose.store.healthy import HealthyTemplates
 
-    return advisers(rules, None, _Past(database, rules, settings.index, settings.state), HealthyTemplates(database))
+    past = _Past(database, rules, settings.index, settings.state, project)
+    return advisers(rules, None, past, HealthyTemplates(database))
 
 
 class _Past:
     """Past incidents, looked up when somebody asks: most runs do not, and Chroma takes a second to load."""
 
-    def __init__(self, database: Database, rules: RuleSet, settings: IndexSettings, state: str | None) -> None:
+    def __init__(
+        self, database: Database, rules: RuleSet, settings: IndexSettings, state: str | None, project: str | None
+    ) -> None:
         self._database = database
+        self._project = project
         self._rules = rules
         self._settings = settings
         self._state = state
@@ -202,7 +229,11 @@ class _Past:
             return Opinion()
         with contextlib.closing(open_index(self._settings, incidents, self._rules.redactions)) as index:
             index.sync(seconds=_SYNC_SECONDS)
-            return PastIncidents(index).opinion(text)
+            if self._project is None:
+                return PastIncidents(index).opinion(text)
+            from diagnose.store.discreet import Discreet
+
+            return PastIncidents(Discreet(index, incidents, self._project)).opinion(text)
 
 
 def _ledger(state: str | None) -> Ledger:

@@ -7,7 +7,11 @@ from diagnose.dataclass import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Upper bounds; each is reported when it bites. Sizes in bytes, times in seconds."""
+    """Upper bounds; each is reported when it bites. Sizes in bytes, times in seconds.
+
+    `roots`, where there are any, are the only folders below which files are read, as real paths: links that lead
+    elsewhere are refused, and so are pipes, for which a service would wait.
+    """
 
     line_bytes: int = 64 * 1024
     block_bytes: int = 256 * 1024  # what fits a processor's own cache with its lines and templates
@@ -23,6 +27,7 @@ class Limits:
     findings: int = 20_000
     pattern_seconds: float = 0.25
     structured_bytes: int = 64 * 1024 * 1024
+    roots: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

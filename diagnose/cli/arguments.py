@@ -25,6 +25,8 @@ diagnose LOG... [options]
        diagnose policy backtest ...
        diagnose index {rebuild,check,similar} ...
        diagnose run [options] -- COMMAND
+       diagnose serve | worker | doctor [options]
+       diagnose keys {add,list,revoke,rotate} ...
        diagnose completion {bash,zsh,fish}"""
 
 _EPILOG = """\
@@ -128,12 +130,15 @@ def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
 
 def verb_parser() -> argparse.ArgumentParser:
     """The parser of the verbs."""
+    from diagnose.cli.doctor import add_doctor_parser
     from diagnose.cli.eval import add_eval_parser
     from diagnose.cli.incidents import add_incidents_parser
     from diagnose.cli.index import add_index_parser
+    from diagnose.cli.keys import add_keys_parser
     from diagnose.cli.policy import add_policy_parser
     from diagnose.cli.rules import add_rules_parser
     from diagnose.cli.run import add_run_parser
+    from diagnose.cli.serving import add_serving_parsers
 
     parser = argparse.ArgumentParser(prog="diagnose", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -143,6 +148,9 @@ def verb_parser() -> argparse.ArgumentParser:
     add_policy_parser(verbs)
     add_index_parser(verbs)
     add_run_parser(verbs)
+    add_serving_parsers(verbs)
+    add_keys_parser(verbs)
+    add_doctor_parser(verbs)
     completion = verbs.add_parser(
         "completion",
         help="print a shell completion script",

@@ -160,6 +160,18 @@ def _run(arguments: list[str]) -> int:
             from diagnose.cli.policy import run_policy
 
             return run_policy(options)
+        if options.verb in ("serve", "worker"):
+            from diagnose.cli.serving import run_serving
+
+            return run_serving(options)
+        if options.verb == "keys":
+            from diagnose.cli.keys import run_keys
+
+            return run_keys(options)
+        if options.verb == "doctor":
+            from diagnose.cli.doctor import run_doctor
+
+            return run_doctor(options)
         from diagnose.cli.rules import run_rules
 
         return run_rules(options)

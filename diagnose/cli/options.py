@@ -14,7 +14,19 @@ from diagnose.dataclass import dataclass, field
 if TYPE_CHECKING:
     from diagnose.report.render import Format
 
-VERBS = ("rules", "eval", "incidents", "policy", "index", "run", "completion")
+VERBS = (
+    "rules",
+    "eval",
+    "incidents",
+    "policy",
+    "index",
+    "run",
+    "serve",
+    "worker",
+    "keys",
+    "doctor",
+    "completion",
+)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from diagnose.models.flow import (
     RecordKind,
     SourceKind,
     SourceSet,
+    Told,
     Unit,
 )
 from diagnose.models.memory import Circumstances, Incident, Incidents, JobContext, Particulars, Target, Workload
@@ -120,6 +121,7 @@ __all__ = [
     "TableRow",
     "Target",
     "Telling",
+    "Told",
     "Unit",
     "Verdict",
     "Witness",

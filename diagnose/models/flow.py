@@ -38,6 +38,14 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What whoever gives a file says of it, where its name does not."""
+
+    host: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """A source and its bytes: decompressed, UTF-16 turned into UTF-8, opened only when asked.
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO
 
 from diagnose.clock import Clock
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import SourceError
-from diagnose.models import Input, Kept, SourceKind, SourceSet
+from diagnose.models import Input, Kept, LogSource, SourceKind, SourceSet, Told
 from diagnose.settings import Limits
 from diagnose.sources.archives import is_tar, is_zip, tar_members
 from diagnose.sources.ending import Ending
@@ -59,12 +59,13 @@ def collect(
     limits: Limits,
     clock: Clock | None = None,
     on_wait: Callable[[str], None] | None = None,
+    told: Mapping[str, Told] | None = None,
 ) -> SourceSet:
     """Return what is to be read: files, globs, folders, archives, and standard input for `-`.
 
     The set does not depend on the order of arguments; a file given twice is read once. Raises `SourceError` when
     nothing can be read; what cannot be read among good files is listed in `not_read`. `on_wait` is told, once each,
-    what is being waited for.
+    what is being waited for. `told` is what somebody says of files, by their paths as given.
     """
     left = Left()
     arguments: list[tuple[str, Role]] = [(os.fspath(path), "job") for path in paths]
@@ -89,6 +90,8 @@ def collect(
     readables = [readable for place, readable in enumerate(collector.readable) if place not in aside]
     _name_apart(readables)
     sources = settle([readable.named for readable in readables])
+    if told:
+        sources = [_as_told(source, told.get(one.path)) for source, one in zip(sources, readables, strict=True)]
     inputs = tuple(
         Input(
             source,
@@ -106,7 +109,10 @@ def collect(
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
-    """An input before it is settled; `given` where somebody named its file, `claim` whose log it says it is."""
+    """An input before it is settled; `given` where somebody named its file, `claim` whose log it says it is.
+
+    `path` is its file as people gave it.
+    """
 
     named: Named
     text: _Text | _Beginning
@@ -117,6 +123,7 @@ class _Readable:
     grown: Callable[[], int] = lambda: 0
     kept: Kept | None = None
     kept_name: str = ""
+    path: str = ""
 
 
 def _name_apart(readables: list[_Readable]) -> None:
@@ -129,6 +136,17 @@ def _name_apart(readables: list[_Readable]) -> None:
     for place, readable in enumerate(readables):
         if readable.kept_name and taken[readable.named.name] > 1:
             readables[place] = replace(readable, named=replace(readable.named, name=readable.kept_name))
+
+
+def _as_told(source: LogSource, told: Told | None) -> LogSource:
+    """A source with what somebody says of it, which goes before what its name lets one guess."""
+    if told is None:
+        return source
+    return replace(
+        source,
+        host=source.host if told.host is None else told.host,
+        rank=source.rank if told.rank is None else told.rank,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +183,11 @@ class _Collector:
             return
         try:
             file = (found.path, found.name, found.size or 0)
-            origin = self._pipe(found, stdin) if found.pipe else file_origin(*file, named=found.named)
+            origin = (
+                self._pipe(found, stdin)
+                if found.pipe
+                else file_origin(*file, named=found.named, roots=self._limits.roots)
+            )
             path = "" if found.pipe else found.path
             self._add(
                 _Candidate(
@@ -352,6 +374,7 @@ class _Collector:
                 partial(_grown, candidate.path, candidate.size or 0) if candidate.origin.at else lambda: 0,
                 kept=kept,
                 kept_name=kept_name,
+                path=candidate.path,
             )
         )
 

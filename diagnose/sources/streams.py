@@ -167,11 +167,12 @@ class PreadStream(io.RawIOBase):
         super().close()
 
 
-def file_origin(path: str, name: str, size: int, *, named: bool = False) -> Origin:
+def file_origin(path: str, name: str, size: int, *, named: bool = False, roots: tuple[str, ...] = ()) -> Origin:
     """Return the origin of a regular file; it is opened anew each time, so that few descriptors are held.
 
     It ends where it ended when it was found, at `size`: one that is written faster than it is read would have no end.
-    One that somebody has `named` is read also where it says that it is empty, as all of /proc does.
+    One that somebody has `named` is read also where it says that it is empty, as all of /proc does. Where there are
+    `roots`, it must lie below one of them.
     """
 
     def window(start: int, length: int | None) -> PreadStream:
@@ -180,6 +181,12 @@ def file_origin(path: str, name: str, size: int, *, named: bool = False) -> Orig
             descriptor = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         except (OSError, ValueError) as error:
             raise read_error(name, error) from error
+        if roots:
+            from diagnose.sources.confine import OUTSIDE, opened_inside
+
+            if not opened_inside(descriptor.number, path, roots):
+                descriptor.close()
+                raise SourceError(f"{name}: {OUTSIDE}")
         if not stat.S_ISREG(os.fstat(descriptor.number).st_mode) and path != os.devnull:
             descriptor.close()
             raise SourceError(f"{name}: is no longer a regular file; check the path")

@@ -123,6 +123,8 @@ class _Walker:
         if path == STDIN:
             self.found.append(Found(STDIN, "-", role, named=True, size=None, pipe=True))
             return
+        if self._outside(path):
+            return
         try:
             status = os.stat(path)
         except (OSError, ValueError) as error:
@@ -166,6 +168,8 @@ class _Walker:
                 if (status.st_dev, status.st_ino) in visited:
                     continue
                 visited.add((status.st_dev, status.st_ino))
+                if self._outside(path):
+                    continue
                 with os.scandir(path) as scan:
                     entries = sorted(
                         itertools.islice(scan, self._limits.files * 10), key=lambda entry: natural_key(entry.name)
@@ -220,13 +224,15 @@ class _Walker:
 
     def _file(self, path: str, name: str, role: Role, status: os.stat_result, *, named: bool) -> None:
         mode = status.st_mode
+        if self._outside(path):
+            return
         if stat.S_ISREG(mode):
             if len(self.found) >= self._limits.files:
                 self._too_many()
                 return
             inode = (status.st_dev, status.st_ino) if status.st_nlink > 1 else None
             self.found.append(Found(path, name, role, named, status.st_size, inode=inode))
-        elif named and stat.S_ISFIFO(mode):
+        elif named and stat.S_ISFIFO(mode) and not self._limits.roots:
             self.found.append(Found(path, name, role, named, None, pipe=True))
         elif named and stat.S_ISCHR(mode) and status.st_rdev == os.makedev(1, 3):  # /dev/null
             self.found.append(Found(path, name, role, named, 0))
@@ -234,6 +240,20 @@ class _Walker:
             self._left.add(name, "a pipe inside a folder is not waited for; name it to read it")
         else:
             self._left.add(name, "a device or socket, not a log; save what it gives to a file")
+
+    def _outside(self, path: str) -> bool:
+        """Whether a path leads out of the folders that may be read; nothing else is said of it then."""
+        roots = self._limits.roots
+        if not roots:
+            return False
+        from diagnose.sources.confine import OUTSIDE, inside
+
+        # Of a pattern the part before its first mark leads somewhere; each match is judged by itself.
+        marks = [path.index(mark) for mark in "*?[" if mark in path] if not os.path.lexists(path) else []
+        if inside(os.path.dirname(path[: min(marks)]) if marks else path, roots):
+            return False
+        self._left.add(_display(path), OUTSIDE)
+        return True
 
     def _too_many(self) -> None:
         if not self._full:

@@ -38,13 +38,13 @@ class Good:
 
 
 def last_good(session: Session, context: JobContext, log: str, at: float | None, last_step: int | None) -> Good | None:
-    """The last good attempt before this one of the same name and user, whatever its image: that may have changed."""
+    """The last good attempt before this one of the same name, user and project, whatever its image: it may change."""
     if not context.name:
         return None
     query = (
         select(Attempt, Job.number)
         .join(Job)
-        .where(Job.name == context.name, Job.user == context.user)
+        .where(Job.name == context.name, Job.user == context.user, Job.project == context.project)
         .order_by(Attempt.at.desc(), Attempt.id.desc())
         .limit(_LOOKED_AT)
     )

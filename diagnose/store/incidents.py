@@ -223,6 +223,16 @@ def confirm(database: Database, id: str, *, recovered: bool | None = None, by: s
         return of_row(row)
 
 
+def tell_outcome(database: Database, id: str, *, recovered: bool, by: str = "", note: str = "") -> Incident:
+    """Says whether what was done about an incident helped; its verdict stays as it is, confirmed or not."""
+    with database.writing() as session:
+        row = known(session, id)
+        confirmed = row.confirmed
+        _say(session, row, "outcome", row.error_type, recovered, by, note)
+        row.confirmed = confirmed
+        return of_row(row)
+
+
 def correct(
     database: Database,
     id: str,
@@ -286,6 +296,16 @@ def delete(database: Database, ids: Sequence[str], *, with_run: bool = True) -> 
     return deleted
 
 
+def forget_run(database: Database, attempt: int) -> None:
+    """Deletes what was recorded of one attempt that no incident speaks of."""
+    with database.writing() as session:
+        if session.scalar(select(func.count()).select_from(IncidentRow).where(IncidentRow.attempt_id == attempt)):
+            return
+        row = session.get(Attempt, attempt)
+        if row is not None:
+            _remove_run(session, row)
+
+
 def remove(session: Session, row: IncidentRow, *, with_run: bool) -> None:
     """Removes one incident within a transaction, leaving word that it is gone."""
     attempt = session.get(Attempt, row.attempt_id) if with_run and row.attempt_id is not None else None
@@ -293,10 +313,15 @@ def remove(session: Session, row: IncidentRow, *, with_run: bool) -> None:
     session.delete(row)
     session.flush()
     if attempt is not None:
-        job = attempt.job_id
-        session.delete(attempt)
-        session.flush()
-        if not session.scalar(select(func.count()).select_from(Attempt).where(Attempt.job_id == job)):
-            left = session.get(Job, job)
-            if left is not None:
-                session.delete(left)
+        _remove_run(session, attempt)
+
+
+def _remove_run(session: Session, attempt: Attempt) -> None:
+    """Removes an attempt, and its job where it was the last."""
+    job = attempt.job_id
+    session.delete(attempt)
+    session.flush()
+    if not session.scalar(select(func.count()).select_from(Attempt).where(Attempt.job_id == job)):
+        left = session.get(Job, job)
+        if left is not None:
+            session.delete(left)

@@ -12,7 +12,7 @@ from hashlib import sha256
 from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
-from diagnose.dataclass import dataclass, field, fields
+from diagnose.dataclass import dataclass, field, fields, replace
 from diagnose.models import AttemptSummary, Circumstances, Finding, JobContext, Particulars, Report
 from diagnose.models.rule import AttributionName
 from diagnose.store.facts import Facts, packed
@@ -69,23 +69,29 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a run has become: its incident, where it failed, and whether that one is new."""
+    """What a run has become: its incident, where it failed, whether that one is new, and the row of its attempt."""
 
     incident: str | None
     new: bool
+    attempt: int | None = None
 
 
 def job_key(context: JobContext, log: str) -> str:
-    """What tells jobs apart: the scheduler's number on its cluster, else the logs."""
-    return _digest("job", context.cluster, context.id) if context.id else _digest("log", log)
+    """What tells jobs apart: the scheduler's number on its cluster, else the logs; those of a project are its own."""
+    own = (context.project,) if context.project else ()
+    return _digest("job", context.cluster, context.id, *own) if context.id else _digest("log", log, *own)
 
 
 def workload_key(context: JobContext, log: str) -> str:
-    """What is started again and again; where that has no name, the job itself."""
+    """What is started again and again; where that has no name, the job itself.
+
+    One project's runs are no other's history: what has changed since them would tell of them.
+    """
     workload = context.workload
     if not workload.known:
         return f"job:{job_key(context, log)}"
-    return _digest("workload", workload.name, workload.user, workload.image)
+    own = (context.project,) if context.project else ()
+    return _digest("workload", workload.name, workload.user, workload.image, *own)
 
 
 def _digest(*parts: str) -> str:
@@ -103,7 +109,7 @@ def record(session: Session, run: Run, now: float) -> Recorded:
     recorded = _incident(session, job, attempt, run)
     session.flush()
     label(session, job.workload)
-    return recorded
+    return replace(recorded, attempt=attempt.id)
 
 
 def _job(session: Session, run: Run, now: float) -> Job:
@@ -124,7 +130,8 @@ def _job(session: Session, run: Run, now: float) -> Job:
     for name, value in known.items():
         if value or getattr(row, name) is None:
             setattr(row, name, value)
-    row.workload = workload_key(JobContext(row.number, row.name, row.user, row.image, row.cluster), run.log)
+    whose = JobContext(row.number, row.name, row.user, row.image, row.cluster, row.project)
+    row.workload = workload_key(whose, run.log)
     session.flush()
     return row
 

@@ -1,0 +1,344 @@
+"""`/v1/diagnoses`: jobs are handed in, and what came of them is read.
+
+In: requests. Out: resources, reports, problems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AwareDatetime
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
+
+from diagnose.api import schemas
+from diagnose.api.auth import Admin, Critic, Reader, Submitter, project_for
+from diagnose.api.multipart import Form, aborting
+from diagnose.api.negotiate import FORMS, HTML, JSON, MARKDOWN, TEXT, page, wanted
+from diagnose.api.problems import ProblemError, retry_after
+from diagnose.api.resources import accepted, inputs_of, job_of, resource
+from diagnose.api.routes.common import DiagnosisId, problems, running_of, wait_of
+from diagnose.api.running import Running
+from diagnose.errors import StoreError
+from diagnose.service.feedback import say
+from diagnose.service.jobs import FINAL, Conflict, Filters, InputRef, digest
+from diagnose.service.keys import Caller
+from diagnose.service.removing import remove_diagnosis
+from diagnose.service.similar import similar_to
+from diagnose.store.service_tables import Submission
+
+router = APIRouter(prefix="/v1/diagnoses", tags=["diagnoses"])
+_AGAIN = 2.0  # seconds between looks while somebody waits and no event comes
+_SOON = 1.0
+_REPORTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "the report, or the resource where its state is `error`",
+        "content": {
+            JSON: {"schema": {"type": "object", "description": "diagnose.report/v1, as `diagnose --format json`"}},
+            MARKDOWN: {"schema": {"type": "string"}},
+            HTML: {"schema": {"type": "string"}},
+            TEXT: {"schema": {"type": "string"}},
+        },
+    },
+    202: {"description": "there is no report yet", "model": schemas.Diagnosis},
+}
+_BODY = {
+    "required": True,
+    "content": {
+        JSON: {"schema": schemas.Submission.model_json_schema()},
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["job"],
+                "properties": {
+                    "job": {"type": "string", "contentMediaType": JSON, "description": "as the JSON body"},
+                    "logs": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                    "kernel_logs": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                    "scheduler_records": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                },
+            }
+        },
+    },
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=schemas.Diagnosis,
+    responses={
+        **problems(409, 413, 415, 507),
+        200: _REPORTS[200] | {"description": "it was there before and is done, or it was waited for"},
+    },
+    openapi_extra={"requestBody": _BODY},
+)
+async def submit(request: Request, caller: Submitter) -> Response:
+    """Hand in a job. The same job again is the same resource; `Prefer: wait=N` answers with the report."""
+    running = running_of(request)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        form = Form(request.headers["content-type"], running.spool, json_bytes=running.config.bounds.body_bytes)
+        with aborting(form.abort):
+            async for block in request.stream():
+                await run_in_threadpool(form.write, block)
+            form.finish()
+            return await _accepted(request, caller, form.job, form)
+    if kind != JSON:
+        raise ProblemError(415, f"a job is {JSON} or multipart/form-data; set Content-Type")
+    return await _accepted(request, caller, await request.body(), None)
+
+
+async def _accepted(request: Request, caller: Caller, data: bytes, form: Form | None) -> Response:
+    running = running_of(request)
+    body = await run_in_threadpool(schemas.Submission.model_validate_json, data)
+    project = project_for(caller, body.project)
+    request.scope["project"] = project
+    if body.callback is not None and running.config.webhook_secret_file is None:
+        raise ProblemError(422, "/callback: this service sends no webhooks; its keeper sets a secret for them")
+    key = request.headers.get("idempotency-key")
+    if key is not None and not (0 < len(key) <= 200 and key.isprintable()):
+        raise ProblemError(422, "an Idempotency-Key is a printable word of at most 200 characters")
+    sent = (
+        digest(data.decode("utf-8", "replace"), *(part.stored.sha256 for part in form.parts if form))
+        if form
+        else (digest(data.decode("utf-8", "replace")))
+    )
+    row, new = await run_in_threadpool(_accept, running, body, caller, project, form, key, sent)
+    wait = wait_of(request, running.config.bounds.wait_seconds)
+    headers = {"Location": f"/v1/diagnoses/{row.id}"}
+    if wait:
+        headers["Preference-Applied"] = f"wait={wait:.0f}"
+        row = await _waited(running, row, wait, put=new)
+    elif new:
+        await run_in_threadpool(running.put, row.id)
+    if wait and row.state in ("rules_done", *FINAL) and row.report is not None:
+        return await run_in_threadpool(_report, running, row, wanted(request.headers.get("accept")), headers)
+    if row.state in FINAL:
+        return _resource(row, 200, headers)
+    return _resource(row, 202, {**headers, **retry_after(_SOON)})
+
+
+def _accept(
+    running: Running,
+    body: schemas.Submission,
+    caller: Caller,
+    project: str,
+    form: Form | None,
+    key: str | None,
+    sent: str,
+) -> tuple[Submission, bool]:
+    """The resource of a job that was handed in, kept for good, and whether it is new."""
+    inputs = inputs_of(body, running.config, project)
+    for part in form.parts if form else ():
+        running.keep_upload(part.stored, project=project, name=part.name, key=caller.key)
+        inputs += (InputRef(part.role, upload=part.stored.id),)
+    job = job_of(body, inputs, project, caller.key)
+    name = digest("submit", caller.key, project, key) if key is not None else None
+    try:
+        if name is not None and (answer := running.uploads.answered(name, sent)) is not None:
+            return running.submissions.get(str(answer["id"]), caller.sees), False
+        row, new = running.submissions.accept(job)
+        if name is not None:
+            running.uploads.remember(name, sent, {"id": row.id})
+    except StoreError as error:
+        if not running.opening.failed(error):
+            raise
+        running.keep_job(job)
+        return accepted(job, time.time()), False
+    if new:
+        running.metrics.states.labels("queued").inc()
+    return row, new
+
+
+async def _waited(running: Running, row: Submission, seconds: float, *, put: bool) -> Submission:
+    """The resource once its report is there, or as it is after so many seconds."""
+    assert running.waiters is not None
+    until = time.monotonic() + seconds
+    with running.waiters.waiting(row.id) as event:
+        if put:
+            await run_in_threadpool(running.put, row.id)
+        else:
+            row = await run_in_threadpool(_again, running, row)
+        while row.state not in FINAL and (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), min(left, _AGAIN))
+            event.clear()
+            row = await run_in_threadpool(_again, running, row)
+    return row
+
+
+def _again(running: Running, row: Submission) -> Submission:
+    """The row as it is now; as it was, where the database does not say."""
+    try:
+        return running.submissions.get(row.id, None)
+    except StoreError as error:
+        running.opening.failed(error)
+        return row
+
+
+@router.get("", response_model=schemas.Page, responses=problems())
+def pages(
+    request: Request,
+    caller: Reader,
+    state: schemas.State | None = None,
+    status: schemas.Status | None = None,
+    attribution: schemas.Attribution | None = None,
+    error_type: Annotated[str | None, Query(max_length=200)] = None,
+    cluster: Annotated[str | None, Query(max_length=200)] = None,
+    project: Annotated[str | None, Query(max_length=200)] = None,
+    job_id: Annotated[str | None, Query(max_length=200)] = None,
+    user: Annotated[str | None, Query(max_length=200)] = None,
+    name: Annotated[str | None, Query(max_length=500)] = None,
+    rule: Annotated[str | None, Query(max_length=200)] = None,
+    q: Annotated[str | None, Query(max_length=200, description="words of the job, its user or the cause")] = None,
+    since: AwareDatetime | None = None,
+    until: AwareDatetime | None = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(max_length=200)] = None,
+) -> schemas.Page:
+    """List diagnoses, the newest first."""
+    filters = Filters(
+        state=state,
+        status=status,
+        error_type=error_type,
+        attribution=attribution,
+        cluster=cluster,
+        project=project,
+        job_id=job_id,
+        user=user,
+        name=name,
+        rule=rule,
+        text=q,
+        since=_seconds(since),
+        until=_seconds(until),
+    )
+    rows, following = running_of(request).submissions.page(filters, caller.sees, count=limit, cursor=cursor)
+    return schemas.Page(items=[resource(row) for row in rows], next=following)
+
+
+@router.get("/{id}", responses={**_REPORTS, **problems(404, 406), 304: {"description": "as it was"}})
+async def report(request: Request, caller: Reader, id: DiagnosisId) -> Response:
+    """The report: the command line's JSON, Markdown, text or HTML by Accept."""
+    running = running_of(request)
+    form = wanted(request.headers.get("accept"), FORMS)
+    row = await run_in_threadpool(_read, running, id, caller)
+    request.scope["project"] = row.project
+    wait = wait_of(request, running.config.bounds.wait_seconds)
+    if wait and row.state not in FINAL:
+        row = await _waited(running, row, wait, put=False)
+    if row.report is None:
+        final = row.state in FINAL
+        return _resource(row, 200 if final else 202, {} if final else retry_after(_SOON))
+    if request.headers.get("if-none-match") == _tag(row, form):
+        return Response(status_code=304, headers={"ETag": _tag(row, form), "Diagnosis-State": row.state})
+    return await run_in_threadpool(_report, running, row, form, {})
+
+
+def _read(running: Running, id: str, caller: Caller) -> Submission:
+    """A row that a caller may see; while the database is away, as it was read lately or as it waits."""
+    try:
+        row = running.submissions.get(id, caller.sees)
+    except StoreError as error:
+        kept = running.recent.get(id, caller.sees)
+        if not running.opening.failed(error) or kept is None:
+            raise
+        return kept
+    if row.state in FINAL:
+        running.recent.keep(row)
+    return row
+
+
+def _tag(row: Submission, form: str) -> str:
+    return f'"{row.id}-{row.epoch}-{row.state}-{FORMS.index(form)}"'
+
+
+def _report(running: Running, row: Submission, form: str, headers: dict[str, str]) -> Response:
+    """A report in the form that was asked for."""
+    if row.state == "rules_done" and not row.given:
+        running.submissions_changed(row.id)
+    made = {JSON: row.report, MARKDOWN: row.markdown, TEXT: row.screen}
+    text = made.get(form) if form != HTML else page(f"{row.job_id}: {row.error_type or row.status}", row.screen or "")
+    headers = {
+        **headers,
+        "Diagnosis-State": row.state,
+        "Diagnosis-Id": row.id,
+        "ETag": _tag(row, form),
+        "Vary": "Accept",
+        **(retry_after(_SOON) if row.state == "rules_done" else {}),
+    }
+    return Response((text or "").encode(), 200, headers, media_type=form if form == JSON else f"{form}; charset=utf-8")
+
+
+def _resource(row: Submission, status: int, headers: dict[str, str]) -> Response:
+    return JSONResponse(
+        resource(row).model_dump(mode="json", by_alias=True),
+        status,
+        headers={**headers, "Diagnosis-State": row.state, "Diagnosis-Id": row.id},
+    )
+
+
+@router.get("/{id}/state", response_model=schemas.Diagnosis, responses=problems(404))
+def state(request: Request, caller: Reader, id: DiagnosisId) -> schemas.Diagnosis:
+    """The resource: how far it is, and the verdict in short."""
+    return resource(_read(running_of(request), id, caller))
+
+
+@router.get("/{id}/similar", response_model=schemas.SimilarList, responses=problems(404))
+def similar(
+    request: Request, caller: Reader, id: DiagnosisId, count: Annotated[int, Query(ge=1, le=20)] = 5
+) -> schemas.SimilarList:
+    """Past incidents that read alike. Of other projects there is type and outcome, no text."""
+    running = running_of(request)
+    row = running.submissions.get(id, caller.sees)
+    found = similar_to(row, running.opening.database(), running.config, caller.sees, count)
+    return schemas.SimilarList(items=[schemas.Similar(**one) for one in found])
+
+
+@router.post("/{id}/feedback", response_model=schemas.Said, responses=problems(404, 409))
+def feedback(request: Request, caller: Critic, id: DiagnosisId, body: schemas.Feedback) -> schemas.Said:
+    """Say whether a verdict was right, what it really was, whether what was done helped."""
+    running = running_of(request)
+    row = running.submissions.get(id, caller.sees)
+    if row.incident is None:
+        raise Conflict("there is no incident to speak of: the job did not fail, or is not diagnosed yet")
+    said = say(running.opening.database(), running.config, row.incident, body.model_dump(), by=caller.key)
+    return schemas.Said(
+        incident=said.id, error_type=said.error_type, confirmed=said.confirmed, recovered=said.recovered
+    )
+
+
+@router.post("/{id}/inputs", status_code=202, response_model=schemas.Diagnosis, responses=problems(404, 409))
+def more(request: Request, caller: Submitter, id: DiagnosisId, body: schemas.MoreInputs) -> Response:
+    """Add inputs, such as a kernel log that came later: the job is diagnosed again with them."""
+    running = running_of(request)
+    key = request.headers.get("idempotency-key")
+    name, sent = digest("inputs", caller.key, id, key or ""), digest(body.model_dump_json())
+    before = running.submissions.get(id, caller.projects)
+    if key is not None and running.uploads.answered(name, sent) is not None:
+        return _resource(before, 202, retry_after(_SOON))
+    inputs = inputs_of(body, running.config, before.project)
+    row = running.submissions.add_inputs(id, inputs, caller.projects)
+    if key is not None:
+        running.uploads.remember(name, sent, {"id": id})
+    running.recent.drop(id)
+    running.put(id)
+    return _resource(row, 202, {"Location": f"/v1/diagnoses/{id}", **retry_after(_SOON)})
+
+
+@router.delete("/{id}", status_code=204, responses=problems(404))
+def remove(request: Request, caller: Admin, id: DiagnosisId) -> Response:
+    """Delete a diagnosis, its uploads, and what is remembered of the run."""
+    running = running_of(request)
+    remove_diagnosis(running.opening.database(), running.spool, id, caller.sees)
+    running.recent.drop(id)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()

@@ -1,0 +1,210 @@
+"""What an application holds while it runs: its database, spool, queue, who waits, what is noted.
+
+In: a `ServiceConfig`. Out: `Running`, made at the start and closed at the end; handlers get it from the application.
+Its `janitor` replays what was taken while the database was away, and deletes what nobody needs any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+
+from diagnose.api.limits import Rates
+from diagnose.api.metrics import Metrics
+from diagnose.api.recent import Recent
+from diagnose.api.waiting import Waiters
+from diagnose.dataclass import fields
+from diagnose.errors import DiagnoseError, StoreError
+from diagnose.service.audit import Trail
+from diagnose.service.claims import Claims
+from diagnose.service.embedded import EmbeddedQueue
+from diagnose.service.jobs import InputRef, NewJob
+from diagnose.service.opening import Opening
+from diagnose.service.queue import Queue
+from diagnose.service.settings import ServiceConfig
+from diagnose.service.spool import Spool, Stored
+from diagnose.service.submissions import Submissions
+from diagnose.service.uploads import Uploads
+from diagnose.service.webhooks import Sender
+
+_TICK: Final = 2.0
+_TIDY: Final = 600.0
+
+
+class Running:
+    """The parts of a running application."""
+
+    def __init__(self, config: ServiceConfig, environment: Mapping[str, str]) -> None:
+        self.config = config
+        self.environment = environment
+        self.log = structlog.get_logger("diagnose.api")
+        self.opening = Opening(config.database)
+        self.spool = Spool(config.spool, most_bytes=config.bounds.spool_bytes, upload_bytes=config.bounds.upload_bytes)
+        self.metrics = Metrics()
+        self.rates = Rates(config.bounds.rate)
+        self.recent = Recent()
+        self.trail = Trail(self.opening.database)
+        self.waiters: Waiters | None = None
+        self.queue: Queue | None = None
+        self._sender: Sender | None = None
+        self._stop = threading.Event()
+        self._janitor = threading.Thread(target=self._keep_house, name="janitor", daemon=True)
+
+    def start(self, waiters: Waiters) -> None:
+        """Begins to work. Raises `StoreError` where a database that is a file cannot be opened."""
+        self.waiters = waiters
+        if not self.config.on_postgres:
+            self.opening.database()
+        self.queue = self._queue()
+        if self.config.webhook_secret_file is not None:
+            self._sender = Sender(self.config, self.opening)
+            self._sender.start()
+        self._janitor.start()
+
+    def _queue(self) -> Queue:
+        config = self.config
+        if config.on_postgres:
+            from diagnose.service.procrastinate import PostgresQueue
+
+            return PostgresQueue(config, self.opening, self.on_state)
+        return EmbeddedQueue(
+            config.processes,
+            self.environment,
+            self.on_state,
+            lambda: Claims(self.opening.database()).unfinished(),
+            job_seconds=config.bounds.job_seconds,
+        )
+
+    def on_state(self, id: str, state: str) -> None:
+        """A job has changed: whoever waits for it is woken."""
+        self.metrics.states.labels(state).inc()
+        if self.waiters is not None:
+            self.waiters.tell(id, state)
+
+    def close(self, seconds: float = 20.0) -> None:
+        """Ends; what is being worked on may end within a while."""
+        self._stop.set()
+        if self.queue is not None:
+            self.queue.close(seconds)
+        if self._sender is not None:
+            self._sender.close()
+        self.trail.close()
+        if self._janitor.is_alive():
+            self._janitor.join(5.0)
+        self.opening.close()
+
+    @property
+    def submissions(self) -> Submissions:
+        """The submissions. Raises `StoreError`."""
+        return Submissions(self.opening.database())
+
+    @property
+    def uploads(self) -> Uploads:
+        """The uploads. Raises `StoreError`."""
+        return Uploads(self.opening.database())
+
+    def put(self, id: str) -> None:
+        """Has a job worked on; where that cannot be told now, whoever looks for unfinished ones will find it."""
+        assert self.queue is not None
+        try:
+            self.queue.put(id)
+        except StoreError as error:
+            self.opening.failed(error)
+
+    def submissions_changed(self, id: str) -> None:
+        """Takes note that somebody was shown what the rules said."""
+        try:
+            Claims(self.opening.database()).shown(id)
+        except StoreError as error:
+            self.opening.failed(error)
+
+    # While the database is away
+
+    def keep_upload(self, stored: Stored, *, project: str, name: str, key: str) -> None:
+        """Notes an upload in the database, or in the journal while that is away."""
+        row: dict[str, Any] = {
+            "project": project,
+            "name": name,
+            "size": stored.size,
+            "sha256": stored.sha256,
+            "key_id": key,
+        }
+        try:
+            self.uploads.add(stored.id, **row)
+        except StoreError as error:
+            if not self.opening.failed(error):
+                raise
+            self.spool.put_pending(stored.id, json.dumps({"upload": {"id": stored.id, **row}}).encode())
+
+    def keep_job(self, job: NewJob) -> None:
+        """Notes a job in the journal."""
+        said = {each.name: getattr(job, each.name) for each in fields(job) if each.name != "inputs"}
+        inputs = [{each.name: getattr(one, each.name) for each in fields(one)} for one in job.inputs]
+        self.spool.put_pending(job.id, json.dumps({"job": {**said, "inputs": inputs}}).encode())
+
+    def replay(self) -> int:
+        """Hands the database what the journal holds; returns how much that was. Raises `StoreError`."""
+        names = self.spool.pending()
+        if not names:
+            return 0
+        self.opening.database()
+        for name in sorted(names, key=lambda one: not one.startswith("u")):  # what jobs name comes first
+            data = self.spool.pending_bytes(name)
+            if data is None:
+                continue
+            said = json.loads(data)
+            if "upload" not in said:
+                accepted, _ = self.submissions.accept(_job_of(said["job"]), replayed=True)
+                self.put(accepted.id)
+            elif not self.uploads.known([name]):
+                self.uploads.add(name, **{key: value for key, value in said["upload"].items() if key != "id"})
+            self.spool.drop_pending(name)
+        return len(names)
+
+    def _keep_house(self) -> None:
+        tidied = 0.0
+        while not self._stop.wait(_TICK):
+            try:
+                self.replay()
+                if time.monotonic() - tidied > _TIDY:
+                    tidied = time.monotonic()
+                    self._tidy()
+            except StoreError as error:
+                self.opening.failed(error)
+            except (DiagnoseError, OSError, ValueError) as error:
+                self.log.warning("keeping house failed", error=str(error))
+
+    def _tidy(self) -> None:
+        """Deletes uploads that no job names, and bytes of which nobody knows."""
+        before = time.time() - self.config.bounds.upload_keep
+        for name in self.uploads.unused(before):
+            self.spool.remove(name)
+        old = [name for name, written in self.spool.uploads() if written < before]
+        for start in range(0, len(old), 500):
+            some = old[start : start + 500]
+            waiting = set(self.spool.pending())
+            for name in set(some) - self.uploads.known(some) - waiting:
+                self.spool.remove(name)
+        self.spool.tidy()
+
+
+def _job_of(said: dict[str, Any]) -> NewJob:
+    inputs = tuple(InputRef(**one) for one in said.pop("inputs"))
+    return NewJob(**{**said, "nodes": tuple(said["nodes"]), "inputs": inputs})
+
+
+def environment_of(config: ServiceConfig, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of worker processes: the service's own, with what the command line has changed."""
+    made = dict(os.environ if environment is None else environment)
+    made["DIAGNOSE_DATABASE"] = config.database
+    made["DIAGNOSE_SPOOL"] = config.spool
+    with contextlib.suppress(KeyError):
+        del made["PYTHONSTARTUP"]
+    return made

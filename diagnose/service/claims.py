@@ -1,0 +1,197 @@
+"""Work on submissions: who has taken one up, and what came of it.
+
+In: a `Database`. Out: `Claims`. Whoever takes a job up raises its `epoch`, and only the bearer of the latest may say
+what came of it: a worker that was thought dead changes nothing, and each job ends once. What is to be told of a change
+goes into the outbox in the same transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.orm import Session
+
+from diagnose.service.jobs import FINAL, OPEN, Claim, InputRef, NewJob, Notice, Outcome, digest
+from diagnose.store.database import Database
+from diagnose.store.incidents import iso_time
+from diagnose.store.service_tables import Outgoing, Submission
+
+_OUTCOME: Final = tuple(name for name in Outcome.__annotations__)
+
+
+class Claims:
+    """What is being done about the submissions of a database. Raises `StoreError` where it cannot be used."""
+
+    def __init__(
+        self, database: Database, notice: Notice | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database = database
+        self._notice = notice or Notice()
+        self._clock = clock
+
+    def unfinished(self, *, silent_since: float | None = None) -> list[str]:
+        """Those with work to do, the oldest first: all, or of those taken up only what nobody has spoken of since."""
+        query = select(Submission.id).order_by(Submission.created, Submission.id).limit(100_000)
+        if silent_since is None:
+            query = query.where(Submission.state.in_(OPEN))
+        else:
+            query = query.where(
+                or_(
+                    and_(Submission.state == "queued", Submission.updated < silent_since),
+                    and_(Submission.state.in_(("running", "rules_done")), Submission.beat < silent_since),
+                )
+            )
+        with self._database.reading() as session:
+            return list(session.scalars(query))
+
+    def claim(self, id: str, worker: str, most_tries: int) -> Claim | None:
+        """Takes a job up, whoever had it before; None where nothing is left to do. Beyond so many tries it ends."""
+        now = self._clock()
+        with self._database.changing() as session:
+            row = session.get(Submission, id, with_for_update=True)
+            if row is None or row.state in FINAL:
+                return None
+            row.epoch += 1
+            if row.tries >= most_tries:
+                row.error = (
+                    f"given up after {row.tries} tries: each time the process that read its logs ended before it was "
+                    "done. Diagnose it by `diagnose LOG...` where its logs are, and report what happens"
+                )
+                row.state, row.updated = "error", now
+                self._tell(session, row, now)
+                return None
+            row.tries += 1
+            row.state = "running"
+            row.beat = row.updated = now
+            row.worker = worker
+            row.given = False
+            inputs = tuple(
+                InputRef(one.role, one.path, one.uri, one.upload, one.source, one.host, one.rank) for one in row.inputs
+            )
+            return Claim(id, row.epoch, row.tries, _job(row, inputs))
+
+    def beat(self, ids: Sequence[str]) -> None:
+        """Says that work on these goes on. Whoever has lost one meanwhile speaks for the other, which does no harm."""
+        if not ids:
+            return
+        with self._database.changing() as session:
+            working = Submission.state.in_(("running", "rules_done"))
+            session.execute(update(Submission).where(Submission.id.in_(ids), working).values(beat=self._clock()))
+
+    def rules_done(self, claim: Claim, outcome: Outcome) -> bool:
+        """Publishes what the rules say; False where somebody else has taken the job up since."""
+        return self._publish(claim, "rules_done", outcome)
+
+    def finish(self, claim: Claim, outcome: Outcome, given: Callable[[], Outcome] | None = None) -> bool:
+        """Publishes the final report. Where somebody was shown what the rules said, it is that of `given`."""
+        return self._publish(claim, "done", outcome, given)
+
+    def _publish(self, claim: Claim, state: str, outcome: Outcome, given: Callable[[], Outcome] | None = None) -> bool:
+        now = self._clock()
+        with self._database.changing() as session:
+            row = session.scalar(select(Submission).where(_held(claim.id, claim.epoch)).with_for_update())
+            if row is None:
+                return False
+            if row.given and given is not None:
+                outcome = given()
+            for name in _OUTCOME:
+                setattr(row, name, getattr(outcome, name))
+            row.state, row.updated, row.error = state, now, None
+            row.given = bool(row.callback or self._notice.to) if state == "rules_done" else row.given
+            self._tell(session, row, now)
+            return True
+
+    def fail(self, claim: Claim, error: str) -> bool:
+        """Says that a job cannot be diagnosed, and why."""
+        now = self._clock()
+        with self._database.changing() as session:
+            row = session.scalar(select(Submission).where(_held(claim.id, claim.epoch)).with_for_update())
+            if row is None:
+                return False
+            row.state, row.error, row.updated = "error", error, now
+            self._tell(session, row, now)
+            return True
+
+    def shown(self, id: str) -> None:
+        """Says that somebody was shown what the rules said, while others are still being asked."""
+        with self._database.changing() as session:
+            session.execute(
+                update(Submission).where(Submission.id == id, Submission.state == "rules_done").values(given=True)
+            )
+
+    def _tell(self, session: Session, row: Submission, now: float) -> None:
+        """Puts what happened where it is sent from, in the same transaction."""
+        targets = [one for one in (row.callback if self._notice.callbacks else None, self._notice.to) if one]
+        for url in targets:
+            event = f"diagnosis.{row.state}"
+            session.merge(
+                Outgoing(
+                    id=f"msg_{digest(row.id, str(row.epoch), event, url)[:27]}",
+                    project=row.project,
+                    about=row.id,
+                    url=url,
+                    type=event,
+                    body=_event(row),
+                    created=now,
+                    due=now,
+                    tries=0,
+                )
+            )
+
+
+def _held(id: str, epoch: int) -> Any:
+    return and_(Submission.id == id, Submission.epoch == epoch, Submission.state.in_(("running", "rules_done")))
+
+
+def _job(row: Submission, inputs: tuple[InputRef, ...]) -> NewJob:
+    ended = row.ended_as
+    return NewJob(
+        job_id=row.job_id,
+        project=row.project,
+        cluster=row.cluster,
+        attempt=row.attempt,
+        scheduler=row.scheduler,
+        name=row.name,
+        user=row.user,
+        image=row.image,
+        nodes=tuple(row.nodes),
+        gpus=row.gpus,
+        code=ended.get("code"),
+        signal=ended.get("signal"),
+        state=ended.get("state"),
+        started=row.started,
+        ended=row.ended,
+        inputs=inputs,
+        callback=row.callback,
+        key_id=row.key_id,
+    )
+
+
+def _event(row: Submission) -> dict[str, Any]:
+    """What a webhook says: who the job is and the verdict in short; the report is fetched by whoever may."""
+    return {
+        "type": f"diagnosis.{row.state}",
+        "timestamp": iso_time(row.updated),
+        "data": {
+            "id": row.id,
+            "state": row.state,
+            "revision": row.revision,
+            "project": row.project,
+            "cluster": row.cluster,
+            "job_id": row.job_id,
+            "attempt": row.attempt,
+            "name": row.name,
+            "user": row.user,
+            "status": row.status,
+            "error_type": row.error_type,
+            "attribution": row.attribution,
+            "sureness": row.sureness,
+            "summary": row.summary,
+            "job_action": row.job_action,
+            "incident": row.incident,
+            "error": row.error,
+        },
+    }

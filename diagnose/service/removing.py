@@ -1,0 +1,24 @@
+"""A diagnosis is deleted, with all that was kept for it.
+
+In: an id, and who asks. Out: nothing of it is left: the row, its inputs, uploads that no other job names, the incident
+and the run in the memory. Raises `Absent`.
+"""
+
+from __future__ import annotations
+
+from diagnose.service.jobs import Projects
+from diagnose.service.spool import Spool
+from diagnose.service.submissions import Submissions
+from diagnose.store.database import Database
+from diagnose.store.incidents import delete, forget_run
+
+
+def remove_diagnosis(database: Database, spool: Spool, id: str, projects: Projects) -> None:
+    """Deletes one diagnosis."""
+    row, uploads = Submissions(database).delete(id, projects)
+    for upload in uploads:
+        spool.remove(upload)
+    if row.incident is not None:
+        delete(database, [row.incident])
+    if row.remembered is not None:
+        forget_run(database, row.remembered)

@@ -1,0 +1,231 @@
+"""The jobs that were accepted: what is known of each, how far it is, and who may see it.
+
+In: a `Database`. Out: `Submissions`. An attempt of a job is one row, whoever sends it how often. Each query of the
+outside goes through `_visible`, the one place where projects are told apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Select, and_, delete, func, or_, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from diagnose.errors import UsageError
+from diagnose.service.jobs import Absent, Conflict, Filters, InputRef, NewJob, Projects
+from diagnose.store.database import Database
+from diagnose.store.service_tables import Outgoing, Submission, SubmissionInput, UploadRow
+
+
+class Submissions:
+    """The submissions of a database. Raises `StoreError` where it cannot be used."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    # Accepting
+
+    def accept(self, job: NewJob, *, replayed: bool = False) -> tuple[Submission, bool]:
+        """The resource of a job, and whether it is new. Raises `Conflict` where an upload is not there.
+
+        One that was `replayed` was acknowledged before: it is there, whatever has become of its inputs.
+        """
+        for _ in range(2):
+            try:
+                return self._accept(job, replayed=replayed)
+            except IntegrityError:  # somebody sent the same at the same time
+                continue
+        raise Conflict("the same job is being handed in by others; try again")
+
+    def _accept(self, job: NewJob, *, replayed: bool) -> tuple[Submission, bool]:
+        now = self._clock()
+        with self._database.changing() as session:
+            row = session.get(Submission, job.id)
+            if row is not None:
+                return row, False
+            if not replayed:
+                self._check_uploads(session, job.inputs, job.project)
+            row = Submission(
+                id=job.id,
+                project=job.project,
+                cluster=job.cluster,
+                job_id=job.job_id,
+                attempt=job.attempt,
+                scheduler=job.scheduler,
+                name=job.name,
+                user=job.user,
+                image=job.image,
+                nodes=list(job.nodes),
+                gpus=job.gpus,
+                ended_as={"code": job.code, "signal": job.signal, "state": job.state},
+                started=job.started,
+                ended=job.ended,
+                callback=job.callback,
+                key_id=job.key_id,
+                created=now,
+                updated=now,
+                state="queued",
+                epoch=0,
+                revision=1,
+                tries=0,
+                inputs=[_input(one, now) for one in job.inputs],
+            )
+            session.add(row)
+            try:
+                session.flush()
+            except IntegrityError:
+                session.expunge_all()
+                raise
+            return row, True
+
+    def _check_uploads(self, session: Session, inputs: Sequence[InputRef], project: str) -> None:
+        wanted = {one.upload for one in inputs if one.upload}
+        if wanted:
+            known = set(
+                session.scalars(select(UploadRow.id).where(UploadRow.id.in_(wanted), UploadRow.project == project))
+            )
+            if missing := sorted(wanted - known):
+                raise Conflict(f"there is no upload {missing[0]}; send it first")
+
+    def add_inputs(self, id: str, inputs: Sequence[InputRef], projects: Projects) -> Submission:
+        """Adds inputs; the job is diagnosed again. What is being made of it without them counts no more."""
+        now = self._clock()
+        with self._database.changing() as session:
+            row = self._known(session, id, projects)
+            self._check_uploads(session, inputs, row.project)
+            row.inputs.extend(_input(one, now) for one in inputs)
+            row.state, row.updated = "queued", now
+            row.epoch += 1
+            row.revision += 1
+            row.tries = 0
+            row.error = None
+            return row
+
+    # Reading
+
+    def get(self, id: str, projects: Projects) -> Submission:
+        """One, with its renderings. Raises `Absent`."""
+        with self._database.reading() as session:
+            row = self._known(session, id, projects)
+            session.expunge(row)
+            return row
+
+    def _known(self, session: Session, id: str, projects: Projects) -> Submission:
+        row: Submission | None = session.scalar(self._visible(select(Submission).where(Submission.id == id), projects))
+        if row is None:
+            raise Absent(f"there is no diagnosis {id[:60]!r}")
+        return row
+
+    @staticmethod
+    def _visible(query: Select[Any], projects: Projects) -> Select[Any]:
+        """A query of submissions, for whoever may see these projects."""
+        return query if projects is None else query.where(Submission.project.in_(sorted(projects)))
+
+    def page(
+        self, filters: Filters, projects: Projects, *, count: int, cursor: str | None
+    ) -> tuple[list[Submission], str | None]:
+        """Those that fit, the newest first, and the cursor of the rest."""
+        query = self._visible(select(Submission), projects)
+        for name in (
+            "state",
+            "status",
+            "error_type",
+            "attribution",
+            "cluster",
+            "project",
+            "job_id",
+            "user",
+            "name",
+            "rule",
+        ):
+            wanted = getattr(filters, name)
+            if wanted is not None:
+                query = query.where(getattr(Submission, name) == wanted)
+        if filters.since is not None:
+            query = query.where(Submission.created >= filters.since)
+        if filters.until is not None:
+            query = query.where(Submission.created < filters.until)
+        if filters.text:
+            fields = (Submission.job_id, Submission.name, Submission.user, Submission.summary, Submission.error_type)
+            query = query.where(or_(*(field.icontains(filters.text, autoescape=True) for field in fields)))
+        if cursor is not None:
+            created, name = _read_cursor(cursor)
+            query = query.where(
+                or_(Submission.created < created, and_(Submission.created == created, Submission.id < name))
+            )
+        query = query.order_by(Submission.created.desc(), Submission.id.desc()).limit(count + 1)
+        query = query.with_only_columns(*_LISTED)
+        with self._database.reading() as session:
+            rows = [Submission(**row._mapping) for row in session.execute(query)]  # noqa: SLF001 - its public name
+        more = len(rows) > count
+        rows = rows[:count]
+        return rows, _cursor(rows[-1].created, rows[-1].id) if more and rows else None
+
+    def inputs(self, id: str) -> tuple[InputRef, ...]:
+        """The inputs of one, in order."""
+        with self._database.reading() as session:
+            return tuple(
+                InputRef(row.role, row.path, row.uri, row.upload, row.source, row.host, row.rank)
+                for row in session.scalars(
+                    select(SubmissionInput).where(SubmissionInput.submission_id == id).order_by(SubmissionInput.id)
+                )
+            )
+
+    def counts(self) -> dict[str, int]:
+        """How many there are of each state."""
+        with self._database.reading() as session:
+            rows = session.execute(select(Submission.state, func.count()).group_by(Submission.state))
+            return {row[0]: row[1] for row in rows.all()}
+
+    # Deleting
+
+    def delete(self, id: str, projects: Projects) -> tuple[Submission, tuple[str, ...]]:
+        """Deletes one; returns what it was, and the uploads that nobody names any more."""
+        with self._database.changing() as session:
+            row = self._known(session, id, projects)
+            uploads = {one.upload for one in row.inputs if one.upload}
+            session.delete(row)
+            session.execute(delete(Outgoing).where(Outgoing.about == id))
+            session.flush()
+            kept = set(session.scalars(select(SubmissionInput.upload).where(SubmissionInput.upload.in_(uploads))))
+            gone = tuple(sorted(uploads - kept))
+            session.execute(delete(UploadRow).where(UploadRow.id.in_(gone)))
+            return row, gone
+
+
+_EQUAL: Final = ("state", "status", "error_type", "attribution", "cluster", "project", "job_id", "user", "name", "rule")
+_LISTED: Final = tuple(
+    column for column in Submission.__table__.columns if column.key not in ("report", "markdown", "screen")
+)
+
+
+def _input(one: InputRef, now: float) -> SubmissionInput:
+    return SubmissionInput(
+        role=one.role,
+        path=one.path,
+        uri=one.uri,
+        upload=one.upload,
+        source=one.source,
+        host=one.host,
+        rank=one.rank,
+        added=now,
+    )
+
+
+def _cursor(created: float, id: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([created, id]).encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[float, str]:
+    try:
+        created, name = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        return float(created), str(name)
+    except (ValueError, TypeError, binascii.Error):
+        raise UsageError("that is no cursor of this service: take `next` of the page before") from None
