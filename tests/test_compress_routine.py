@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from diagnose.compress import Compressor, Filters, Guard, Listeners, Ranges, ranges, silence
 from diagnose.compress import routine as module
 from diagnose.compress.relax import template
-from diagnose.compress.routine import MARK, Routine
+from diagnose.compress.routine import DROPPED, OTHER, Fate, Routine
 from diagnose.models import CompressionCounts, FilterRule, KeptLine, LogSource, RuleSet
 from diagnose.settings import Limits
 from tests.test_compress_compressor import KEYWORDS, LOGS, RULES, flat, naive, rule
@@ -45,6 +45,15 @@ def run(
     kept = [line for at in range(0, len(data), chunk) for line in compressor.feed(data[at : at + chunk])]
     kept += compressor.finish()
     return kept, compressor.counts
+
+
+def cut(routine: Routine, text: bytes) -> list[bytes]:
+    """The marks of the lines of a text."""
+    marked = routine.marks(text)
+    assert marked is not None
+    marks, steps = marked
+    assert len(marks) == len(steps) == text.count(b"\n")
+    return marks
 
 
 def log(seed: int, lines: int = 3000) -> bytes:
@@ -143,12 +152,9 @@ def test_most_lines_are_taken_out_by_the_block() -> None:
     routine = Routine(100)
     lines = [b"%d: noise %d of %d.5" % (n % 64, n, n * 7) for n in range(1000, 3000)]
     run(b"\n".join(lines) + b"\n", routine)
-    text, cut = routine.cut(b"\n".join([*lines, b"other", b"5: noise 1234 of x"]) + b"\n")
-    assert cut > 1900
-    rest = text.split(b"\n")
-    assert rest[-3:] == [b"other", b"5: noise 1234 of x", b""]
-    assert rest.count(MARK) == cut
-    assert len(rest) == 2003
+    marks = cut(routine, b"\n".join([*lines, b"other", b"5: noise 1234 of x"]) + b"\n")
+    assert marks.count(DROPPED) > 1900
+    assert marks[-2:] == [OTHER, OTHER]
 
 
 @needs_pcre2
@@ -168,9 +174,9 @@ def test_a_guarded_line_is_never_taken_out() -> None:
 def test_a_pattern_holds_only_what_was_judged() -> None:
     asked: set[bytes] = set()
 
-    def judge(each: bytes) -> bool:
+    def judge(each: bytes) -> Fate | None:
         asked.add(each)
-        return b"0000" not in each
+        return None if b"0000" in each else Fate()
 
     routine = Routine(1)
     shapes = [b"a %d%sb %d" % (10**first, b" " * second, 10**third)
@@ -180,28 +186,50 @@ def test_a_pattern_holds_only_what_was_judged() -> None:
         for second in range(1, 6):
             for third in range(6):
                 line = b"a %d%sb %d" % (10**first, b" " * second, 10**third)
-                if routine.cut(line + b"\n")[1]:
+                if cut(routine, line + b"\n") == [DROPPED]:
                     assert template(line) in asked
-                    assert judge(template(line))
-    assert routine.cut(b"\n".join(shapes) + b"\n")[1] == len(shapes)
+                    assert judge(template(line)) is not None
+    assert cut(routine, b"\n".join(shapes) + b"\n") == [DROPPED] * len(shapes)
 
 
 @needs_pcre2
 def test_what_is_only_partly_routine_is_taken_out_as_it_was_seen() -> None:
     routine = Routine(1)
     seen = [b"a 0 b 00", b"a 00 b 0"]
-    routine.note(seen, lambda each: each in seen)
-    assert routine.cut(b"a 7 b 42\na 42 b 7\na 4 b 7\na 42 b 42\n") == (b"\0\n\0\na 4 b 7\na 42 b 42\n", 2)
+    routine.note(seen, lambda each: Fate() if each in seen else None)
+    assert cut(routine, b"a 7 b 42\na 42 b 7\na 4 b 7\na 42 b 42\n") == [DROPPED, DROPPED, OTHER, OTHER]
+
+
+@needs_pcre2
+def test_marks_name_rule_writer_and_step() -> None:
+    """Whatever stands around them; where a name or a step ends within a number, the lines are left as they are."""
+    fates = {
+        b"a0: step 00 of 000": Fate(b"7", (0, 4), (9, 11)),
+        b"a0: step 0 of 000": Fate(b"7", (0, 4), (9, 10)),
+        b"it 0": Fate(b"8", (0, 0), (3, 4)),
+        b"it 00": Fate(b"8", (0, 0), (3, 5)),
+        b"it 00 x": Fate(b"9", (3, 4), (0, 0)),
+        b"it 00 y": Fate(b"9", (3, 5), (0, 0)),
+        b"a0: 00 z": Fate(b"9", (4, 6), (1, 2)),
+        b"gone": Fate(),
+    }
+    routine = Routine(1)
+    routine.note(list(fates), fates.get)
+    text = b"a3: step 12 of 500\na4: step 9 of 500\nit 5\nit 55\nit 55 x\nit 55 y\na3: 44 z\ngone\nother\n"
+    assert routine.marks(text) == (
+        [b"7\0a3: ", b"7\0a4: ", b"8\0", b"8\0", OTHER, b"9\x0055", OTHER, DROPPED, OTHER],
+        [b"12", b"9", b"5", b"55", b"it 55 x", b"", b"a3: 44 z", b"", b"other"],
+    )
 
 
 @needs_pcre2
 def test_bytes_that_mean_something_in_patterns() -> None:
     routine = Routine(1)
     lines = [bytes(range(1, 10)) + bytes(range(11, 48)) + bytes(range(58, 256)), b"\\E(?#[a-z]{2})$^ \\d", b"x|y #c"]
-    routine.note(lines, lambda _: True)
+    routine.note(lines, lambda _: Fate())
     for line in lines:
-        assert routine.cut(line + b"\n") == (b"\0\n", 1)
-        assert routine.cut(line[1:] + b"\n" + line + b"x\n") == (line[1:] + b"\n" + line + b"x\n", 0)
+        assert cut(routine, line + b"\n") == [DROPPED]
+        assert cut(routine, line[1:] + b"\n" + line + b"x\n") == [OTHER, OTHER]
 
 
 @needs_pcre2
@@ -209,11 +237,9 @@ def test_more_forms_than_a_pattern_holds() -> None:
     routine = Routine(1)
     draw = random.Random(1)
     lines = [bytes(draw.choices(b"abcdef ", k=900)) + b"0" for _ in range(200)]
-    routine.note(lines, lambda _: True)
-    text, cut = routine.cut(b"\n".join(lines) + b"\n")
+    routine.note(lines, lambda _: Fate())
     assert routine.ready
-    assert cut > 10
-    assert text.count(b"\n") == 200
+    assert cut(routine, b"\n".join(lines) + b"\n").count(DROPPED) > 10
 
 
 def broken(*_: object, **__: object) -> None:
@@ -280,7 +306,7 @@ def test_a_form_that_stays_away_makes_room() -> None:
     words = ["".join(random.Random(seed).choices("abcdefgh", k=20)) for seed in range(3)]
     data = b"".join(b"noise %d %s\n" % (n, word.encode()) for word in words for n in range(100, 999))
     run(data, routine, chunk=2000)
-    assert routine.cut(b"".join(b"noise 555 %s\n" % word.encode() for word in words))[1] == 3
+    assert cut(routine, b"".join(b"noise 555 %s\n" % word.encode() for word in words)) == [DROPPED] * 3
 
 
 def test_rules_that_fit_templates_only() -> None:

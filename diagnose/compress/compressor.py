@@ -8,11 +8,11 @@ of rules; runs of dropped lines never reach Python code at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
 from itertools import compress, repeat
-from operator import is_
+from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Final
 
 from diagnose.compress.filters import NOTHING, ROUTINE_BYTES, Filters, Hit
@@ -20,8 +20,9 @@ from diagnose.compress.guard import Answer, Guard
 from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
 from diagnose.compress.relax import template
 from diagnose.compress.repeats import Listeners, Repeats, Shape
-from diagnose.compress.routine import MARK, Routine
+from diagnose.compress.routine import OTHER, Fate, Routine, mark
 from diagnose.compress.sampling import ProgressSampler, Quota, Writer
+from diagnose.compress.settling import Settling
 from diagnose.compress.silence import Silence
 from diagnose.compress.splitter import Plain, Segment, Splitter, lines_of
 from diagnose.models import CompressionCounts, KeptLine, LogSource
@@ -35,12 +36,25 @@ class _Verdict:
     """What is known of a template that is not simply dropped. Always true, and equal to itself alone, see `_NOVEL`.
 
     Lines that no rule and no keyword speak of are `kept`, and have a `shape` if they are thinned out. Where one rule
-    decides alone, outside records, no more is
-    needed than: of a progress rule what finds its `writer`, of one that collapses those that are `full`; and where its
-    lines hold their writer's `name` and their `step`.
+    decides alone, outside records, no more is needed than: of a progress rule what finds its `writer`, of one that
+    collapses those that are `full`; where its lines hold their writer's `name` and their `step`; and for their marks
+    which `rule` it is. Where a line is known to pass on, for it shows `progress` by a rule, that is all.
     """
 
-    __slots__ = ("full", "guard", "kept", "maybe", "name", "opener", "shape", "step", "sure", "writer")
+    __slots__ = (
+        "full",
+        "guard",
+        "kept",
+        "maybe",
+        "name",
+        "opener",
+        "progress",
+        "rule",
+        "shape",
+        "step",
+        "sure",
+        "writer",
+    )
 
     def __init__(self, sure: Hit | None, maybe: tuple[Hit, ...], guard: Answer, opener: Answer) -> None:
         self.sure, self.maybe, self.guard, self.opener = sure, maybe, guard, opener
@@ -48,6 +62,8 @@ class _Verdict:
         self.shape: Shape | None = None
         self.writer: Callable[[bytes], Writer | None] | None = None
         self.full: AbstractSet[bytes] | None = None
+        self.rule: bytes | None = None
+        self.progress: str | None = None
         self.name = slice(*sure.writer) if sure is not None else slice(0)
         self.step = slice(*sure.step) if sure is not None and sure.step is not None else None
 
@@ -60,6 +76,7 @@ _ONCE: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all such temp
 _Cache = dict[bytes, _Verdict | None]
 _FEW: Final = 20  # one line in so many that is dropped by itself is not worth a thought
 _MANY: Final = 100  # new templates in one block: they are looked through together
+_PAUSE: Final = 15  # blocks are judged line by line after one of which most lines had to be looked at
 _MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
 
 
@@ -110,8 +127,11 @@ class Compressor:
         self._bar: Segment | None = None  # the last of a run of bars, until the run ends
         self._progress = ProgressSampler()
         self._quota = Quota()
+        self._settling = Settling(filters, self._progress, self._quota)
         self._repeats = None if listeners is None else Repeats(listeners)
         self._watch = watch
+        self._passes: dict[str, _Verdict] = {}  # by rule, see `_passing`
+        self._pause = 0  # so many more blocks are judged line by line
         self._out: list[KeptLine] = []
         self._bytes = self._kept = self._dropped = self._collapsed = self._truncated = self._evicted = 0
 
@@ -122,8 +142,11 @@ class Compressor:
             bytes=self._bytes,
             lines=self._splitter.lines + 1 - self._first,
             kept=self._kept,
-            dropped=self._dropped + self._progress.dropped + (self._repeats.dropped if self._repeats else 0),
-            collapsed=self._collapsed,
+            dropped=self._dropped
+            + self._settling.dropped
+            + self._progress.dropped
+            + (self._repeats.dropped if self._repeats else 0),
+            collapsed=self._collapsed + self._settling.collapsed,
             truncated=self._truncated,
             evicted_templates=self._evicted
             + self._progress.evicted
@@ -143,6 +166,7 @@ class Compressor:
         self._filters = filters
         self._silence = _silence(filters, self._guard)
         self._routine = Routine()
+        self._settling.adopt(filters)
         self._cache.clear()
         self._cache_bytes = 0
 
@@ -169,29 +193,110 @@ class Compressor:
 
     def _plain(self, run: Plain) -> None:
         """Judge a run of whole lines."""
-        text, cut = run.text, 0
-        if self._routine.ready and not self._hold and self._watch is None:
-            text, cut = self._routine.cut(text)
-        lines = lines_of(text) if cut else run.lines
-        if cut:  # or it would be learnt like any new template that nothing speaks of
-            self._cache[MARK] = None
-        run.count = len(lines)
-        templates = lines_of(template(text))
+        if self._routine.ready and not self._hold and self._watch is None and not self._pause:
+            marked = self._routine.marks(run.text)
+            if marked is not None and self._roomy(run.text, len(marked[0])):
+                self._marked(run, *marked)
+                return
+        self._pause -= self._pause > 0
+        lines, templates = run.lines, lines_of(template(run.text))
         if self._watch is not None:
             self._watch.lines(lines, templates)
+        self._lines(run.first, lines, templates)
+
+    def _lines(self, first: int, lines: list[bytes], templates: list[bytes]) -> None:
+        """Judge lines from number `first` on."""
         verdicts = self._verdicts(templates)
         if verdicts.count(_KEPT) == len(verdicts):
-            self._out += map(KeptLine, range(run.first, run.first + len(lines)), lines)
+            self._out += map(KeptLine, range(first, first + len(lines)), lines)
             self._hold = RECORD_HOLD_LINES if self._hold else 0
             return
         place = 0
         while place < len(verdicts):
-            if not self._hold:
-                place = self._outside(run.first, lines, templates, verdicts, place, cut)
-                continue
-            if cut:  # what was taken out is to be kept after all
-                lines, templates, cut = run.lines, lines_of(template(run.text)), 0
-            place = self._in_record(run.first, lines, templates, verdicts, place)
+            judge = self._in_record if self._hold else self._outside
+            place = judge(first, lines, templates, verdicts, place)
+
+    def _roomy(self, text: bytes, lines: int) -> bool:
+        """Whether so many lines cannot make anything be forgotten, which matters for all lines behind."""
+        return (
+            len(self._cache) + lines <= self._cache_limit
+            and self._cache_bytes + len(text) <= self._cache_limit * _MEAN_BYTES
+            and self._progress.room(lines)
+            and self._quota.room(lines)
+            and (self._repeats is None or self._repeats.room(lines))
+        )
+
+    def _marked(self, run: Plain, marks: list[bytes], steps: list[bytes]) -> None:
+        """Judge a run of lines, most of which are told by their marks.
+
+        Between lines that may change what is held back the marked ones are settled together; the others, and what must
+        be looked at of the marked ones, are judged one by one.
+        """
+        count = run.count = len(marks)
+        others: list[int] = []
+        for _ in range(marks.count(OTHER)):
+            others.append(marks.index(OTHER, others[-1] + 1 if others else 0))
+        raws = [steps[place] for place in others]
+        templates = lines_of(template(b"\n".join([*raws, b""])))
+        verdicts = self._verdicts(templates)
+        routine: list[bytes] = []
+        start = done = 0
+        looked = len(others)
+        while start < count:
+            upto = self._upto(templates, verdicts, done)
+            end = others[upto] + 1 if upto < len(others) else count
+            look: list[tuple[int, _Verdict, bytes]] = []
+            for at in range(done, min(upto + 1, len(others))):
+                place, verdict, raw = others[at], verdicts[at], raws[at]
+                if verdict is None:
+                    self._dropped += 1
+                    routine.append(templates[at])
+                elif verdict.rule is not None:
+                    marks[place] = mark(verdict.rule, raw[verdict.name])
+                    steps[place] = raw[verdict.step] if verdict.step is not None else b""
+                    routine.append(templates[at])
+                else:
+                    look.append((run.first + place, verdict, raw))
+            passed, left = self._settling.settle(run, marks[start:end], steps, start)
+            for place, rule in passed:
+                look.append((run.first + place, self._passing(rule), run.lines[place]))
+            for place in left:
+                raw = run.lines[place]
+                look.append((run.first + place, self._verdict(template(raw)) or _KEPT, raw))
+            looked += len(left)
+            look.sort(key=itemgetter(0))
+            self._each(look)
+            start, done = end, upto + 1
+            if self._hold and start < count:
+                self._lines(run.first + start, run.lines[start:], lines_of(template(run.text))[start:])
+                break
+        if looked * 2 > count:
+            self._pause = _PAUSE
+        if len(routine) * _FEW > count and self._routine.learning:
+            self._routine.note(routine, self._fate)
+
+    def _passing(self, rule: str) -> _Verdict:
+        """The verdict of a sample of progress that passes on."""
+        verdict = self._passes.get(rule)
+        if verdict is None:
+            verdict = self._passes[rule] = _Verdict(None, (), Answer.NO, Answer.NO)
+            verdict.progress = rule
+        return verdict
+
+    def _upto(self, templates: list[bytes], verdicts: list[_Verdict | None], start: int) -> int:
+        """Which is the next of some lines that may change what has been held back; on the way, learn what is new."""
+        for at in range(start, len(verdicts)):
+            verdict = verdicts[at]
+            if verdict is _NOVEL:
+                verdict = self._cache.get(templates[at], _NOVEL)
+                if verdict is _NOVEL:
+                    verdict = self._learn(templates[at])
+                    verdicts[at] = _KEPT if verdict is _ONCE else verdict
+                elif verdict is not _ONCE:
+                    verdicts[at] = verdict
+            if verdict is not None and not verdict.kept and verdict.rule is None:
+                return at
+        return len(verdicts)
 
     def _in_record(
         self, first: int, lines: list[bytes], templates: list[bytes], verdicts: list[_Verdict | None], place: int
@@ -210,26 +315,41 @@ class Compressor:
         return len(verdicts)
 
     def _outside(
-        self,
-        first: int,
-        lines: list[bytes],
-        templates: list[bytes],
-        verdicts: list[_Verdict | None],
-        place: int,
-        cut: int,
+        self, first: int, lines: list[bytes], templates: list[bytes], verdicts: list[_Verdict | None], place: int
     ) -> int:
         """Judge the lines from `place` on until one opens a record; return where the next one stands.
 
-        Lines that are simply dropped are not looked at, and those of the common kinds without a call for each. `cut`
-        of all lines are known to be routine.
+        Lines that are simply dropped are not looked at.
         """
+        before = self._taken
         end = len(verdicts)
         if place:
             verdicts, lines = verdicts[place:], lines[place:]
         numbers = compress(range(first + place, first + end), verdicts)
-        sampled = 0
+        opened = self._each(zip(numbers, filter(None, verdicts), compress(lines, verdicts), strict=True))
+        if opened:
+            end = opened - first + 1
+            verdicts = verdicts[: end - place]
+        self._dropped += verdicts.count(None)
+        if (self._taken - before) * _FEW > len(verdicts) and self._routine.learning:
+            judged = zip(templates[place:end], verdicts, strict=True)
+            routine = [each for each, verdict in judged if verdict is None or verdict.rule is not None]
+            self._routine.note(routine, self._fate)
+        return end
+
+    @property
+    def _taken(self) -> int:
+        """How many lines were taken out one by one."""
+        return self._dropped + self._collapsed + self._progress.dropped
+
+    def _each(self, lines: Iterable[tuple[int, _Verdict, bytes]]) -> int:
+        """Judge lines outside records until one opens one; give its number, 0 if none did.
+
+        Those of the common kinds are judged without a call for each.
+        """
+        sampled = opened = 0
         keep = self._out.append
-        for number, verdict, raw in zip(numbers, filter(None, verdicts), compress(lines, verdicts), strict=True):
+        for number, verdict, raw in lines:
             if verdict is _KEPT:
                 keep(KeptLine(number, raw))
                 continue
@@ -249,22 +369,19 @@ class Compressor:
             elif verdict.full is not None and raw[verdict.name] in verdict.full:
                 self._collapsed += 1
                 continue
+            if verdict.progress is not None:
+                keep(KeptLine(number, raw, progress=verdict.progress))
+                continue
             if verdict.kept:
-                shape = self._again(templates[number - first]).shape if verdict is _ONCE else verdict.shape
+                shape = self._again(template(raw)).shape if verdict is _ONCE else verdict.shape
                 self._unspoken(shape, number, raw)
                 continue
-            self._line(number, raw, self._verdict(templates[number - first]) if verdict is _NOVEL else verdict)
+            self._line(number, raw, self._verdict(template(raw)) if verdict is _NOVEL else verdict)
             if self._hold:
-                end = number - first + 1
-                verdicts = verdicts[: end - place]
+                opened = number
                 break
         self._progress.dropped += sampled
-        dropped = verdicts.count(None)
-        self._dropped += dropped
-        if (dropped - cut) * _FEW > len(verdicts) and self._routine.learning:
-            judged = zip(templates[place:end], verdicts, strict=True)
-            self._routine.note([each for each, verdict in judged if verdict is None and each != MARK], self._is_routine)
-        return end
+        return opened
 
     def _verdicts(self, templates: list[bytes]) -> list[_Verdict | None]:
         """What the cache knows of each line, once it has learnt those templates of which there are several lines."""
@@ -440,9 +557,13 @@ class Compressor:
                 self._cache[line_template] = verdict
         return verdict
 
-    def _is_routine(self, line_template: bytes) -> bool:
-        """Whether all lines of a template are dropped."""
-        return self._judged(line_template) is None
+    def _fate(self, line_template: bytes) -> Fate | None:
+        """What becomes of the lines of a template, if one rule decides."""
+        verdict = self._judged(line_template)
+        if verdict is None:
+            return Fate()
+        hit = verdict.sure
+        return None if verdict.rule is None or hit is None else Fate(verdict.rule, hit.writer, hit.step or (0, 0))
 
     def _learn(self, line_template: bytes) -> _Verdict | None:
         """Judge a template that the cache does not know."""
@@ -451,8 +572,6 @@ class Compressor:
         return verdict
 
     def _judged(self, line_template: bytes) -> _Verdict | None:
-        if line_template == MARK:
-            return None
         judged = self._filters.judge(line_template, self._kind)
         guard = self._guard.judge(line_template)
         opener = self._openers.judge(line_template)
@@ -465,6 +584,7 @@ class Compressor:
                 verdict.shape = self._repeats.shape(line_template)
             if judged.sure is not None and not judged.maybe and not guard and not opener:
                 rule = judged.sure.rule
+                verdict.rule = b"%d" % rule.index
                 if rule.progress:
                     verdict.writer = self._progress.writers(rule.id).get
                 elif rule.action == "drop":

@@ -84,6 +84,10 @@ class Repeats:
         self._known = 0
         self._holding: list[_Writer] = []  # all that hold a line back, and some that did
 
+    def room(self, lines: int) -> bool:
+        """Whether so many lines cannot make it forget anything."""
+        return self._known + lines <= WRITERS and len(self._families) + lines <= FAMILIES
+
     def shape(self, line_template: bytes) -> Shape | None:
         """How to thin out the lines of a template; None where all of them pass."""
         if len(line_template) > _FAMILY_BYTES:

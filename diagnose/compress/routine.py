@@ -1,10 +1,10 @@
-"""Routine lines of a whole block taken out at once, by one PCRE2 pattern; where `pcre2` is installed.
+"""Lines of a whole block made into marks at once, by one PCRE2 pattern; where `pcre2` is installed.
 
-In: templates of lines that were judged and dropped one by one, and blocks of whole lines. Out: the blocks with `MARK`
-in place of those lines that the pattern matches, so that line numbers survive. The pattern is put together from
-templates, not from rules, and only from such as were judged: it can take out nothing that the compressor would not,
-and costs the same whatever the number of rules. What it misses is judged line by line; what it cannot do at all (no
-`pcre2`, a limit of its) leaves the block as it is.
+In: templates of lines that were judged one by one and that one rule decides, and blocks of whole lines. Out: for each
+line of a block a mark and a step: `DROPPED`, or the rule and the writer's name, or `OTHER` and the line where the
+pattern does not match. The pattern is put together from templates, not from rules, and only from such as were judged:
+it can mark nothing that the compressor would judge otherwise, and costs the same whatever the number of rules. What it
+misses is judged line by line; what it cannot do at all (no `pcre2`, a limit of its) leaves the block as it is.
 """
 
 from __future__ import annotations
@@ -16,13 +16,23 @@ from itertools import product
 from math import prod
 from typing import Final
 
+from diagnose.compress.prefix import Span
+from diagnose.dataclass import dataclass
+
 MARK: Final = b"\0"
-"""What stands for a line taken out; no other line holds a NUL byte."""
-NOTED: Final = 4096
+"""What stands between the parts of a mark; no line holds a NUL byte."""
+DROPPED: Final = b"-\0"
+"""The mark of a line that is dropped."""
+OTHER: Final = b"+\0"
+"""The mark of a line that the pattern does not match."""
+NOTED: Final = 8192
 """So many lines are noted before a pattern is made of them."""
+_MARKED: Final = b"${*MARK}\0$1\n$2\n"
+_NO_FORM: Final = rb"()([^\n]*+)\n(*MARK:+)"
 _FORMS: Final = 96
 _FORMS_BYTES: Final = 24 * 1024  # of all forms: PCRE2 holds no more than 64 kB of code
 _TOGETHER: Final = 256  # templates that one form may stand for
+_EACH: Final = 8  # ... for each that was seen: of numbers that are right-aligned few go together
 _SHAPES: Final = 512  # of one outline, the most common ones
 _JUDGED: Final = 4096  # templates that are judged for one pattern
 _TEMPLATES: Final = 16_384
@@ -33,9 +43,25 @@ _RUNS: Final = re.compile(rb"0+| +")
 _EXCESS: Final = re.compile(rb"(?<=0)0+|(?<= ) +")
 _BYTES: Final = tuple(re.escape(bytes((code,))) for code in range(256))
 
-Judge = Callable[[bytes], bool]
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of all lines of a template: they are dropped, or `rule` decides by their writer and step."""
+
+    rule: bytes = b"-"
+    name: Span = (0, 0)
+    step: Span = (0, 0)
+
+
+_DROP: Final = Fate()
+Judge = Callable[[bytes], Fate | None]
 _Lengths = tuple[int, ...]
 _Form = tuple[bytes, ...]  # pieces of a pattern that match one after the other, to the end of a line
+
+
+def mark(rule: bytes, name: bytes) -> bytes:
+    """The mark of a line that a rule decides."""
+    return rule + MARK + name
 
 
 def installed() -> bool:
@@ -49,17 +75,17 @@ class Routine:
     """What is routine in sources of one kind. It remembers, and changes nothing of what is found."""
 
     def __init__(self, noted: int = NOTED) -> None:
-        self.ready = False  # whether `cut` can take out anything
+        self.ready = False  # whether `marks` can mark anything
         self.learning = True  # whether `note` can teach anything more
         self._substitute: Callable[[bytes, bytes], tuple[bytes, int]] | None = None
         self._noted: Counter[bytes] = Counter()
         self._fresh = 0  # lines noted since a pattern was made
         self._wanted = noted
         self._left = _MADE
-        self._known: dict[bytes, bool] = {}  # what `judge` said
+        self._known: dict[bytes, Fate | None] = {}  # what `judge` said
 
     def note(self, templates: Iterable[bytes], judge: Judge) -> None:
-        """Learn from the templates of lines that were dropped one by one; `judge` says of others if they would be."""
+        """Learn from the templates of lines judged one by one; `judge` says what becomes of those of others."""
         before = self._noted.total()
         self._noted.update(templates)
         self._fresh += self._noted.total() - before
@@ -70,15 +96,17 @@ class Routine:
             self._left -= 1
             self.learning = self.learning and self._left > 0
 
-    def cut(self, text: bytes) -> tuple[bytes, int]:
-        """Put `MARK` in place of routine lines, and say of how many."""
+    def marks(self, text: bytes) -> tuple[list[bytes], list[bytes]] | None:
+        """The mark of each line, and its step, if it has one, or the line itself; None where it cannot be done."""
         if self._substitute is None:
-            return text, 0
+            return None
         try:
-            return self._substitute(MARK + b"\n", text)
+            marked, _ = self._substitute(_MARKED, text)
         except Exception:  # noqa: BLE001 - whatever PCRE2 could not do is done line by line, and so is all that follows
             self._give_up()
-            return text, 0
+            return None
+        parts = marked.split(b"\n")
+        return parts[:-1:2], parts[1::2]
 
     def _make(self, judge: Judge) -> None:
         """Make a pattern of what has been noted so far."""
@@ -90,7 +118,7 @@ class Routine:
         forms = self._forms(judge)
         while forms:
             try:
-                self._substitute = pcre2.compile(b"(*LF)(?m:^)" + _either(forms, 0), jit=True).subn
+                self._substitute = pcre2.compile(b"(*LF)(?m:^)" + _any(forms), jit=True).subn
             except pcre2.PatternError:  # too large
                 forms = forms[: len(forms) // 2]
             except Exception:  # noqa: BLE001 - a processor that PCRE2 has no compiler for, or no memory
@@ -120,24 +148,36 @@ class Routine:
                 left -= prod(map(len, lengths))
                 if left < 0 or len(forms) >= _FORMS or size > _FORMS_BYTES:
                     return list(dict.fromkeys(forms))
-                if all(self._judged(_template(outline, each), judge) for each in product(*lengths)):
-                    forms.append(_form(outline, lengths))
+                fates = {self._fate(outline, each, judge) for each in product(*lengths)}
+                alike = fates.pop() if len(fates) == 1 else None
+                if alike is not None:
+                    forms.append(_form(outline, lengths, alike))
                     size += len(outline)
                     continue
-                # Not all of them are routine: then only what was seen.
+                # Not all of them are routine alike: then only what was seen.
                 for shape in product(*lengths):
-                    if shape in shapes and len(forms) < _FORMS and size <= _FORMS_BYTES:
-                        forms.append(_form(outline, [{each} for each in shape]))
+                    fate = self._fate(outline, shape, judge) if shape in shapes else None
+                    if fate is not None and len(forms) < _FORMS and size <= _FORMS_BYTES:
+                        forms.append(_form(outline, [{each} for each in shape], fate))
                         size += len(outline)
         return list(dict.fromkeys(forms))
 
-    def _judged(self, template: bytes, judge: Judge) -> bool:
-        known = self._known.get(template)
-        if known is None:
+    def _fate(self, outline: bytes, lengths: _Lengths, judge: Judge) -> Fate | None:
+        """What becomes of the lines of one shape, with places in the outline; None where they must be looked at."""
+        template = _template(outline, lengths)
+        if template not in self._known:
             if len(self._known) >= _TEMPLATES:
                 self._known.clear()
-            known = self._known[template] = judge(template)
-        return known
+            self._known[template] = judge(template)
+        fate = self._known[template]
+        if fate is None or fate.rule == _DROP.rule:
+            return fate
+        # Names and steps that begin or end within a run, or stand in another order, are no part of a pattern.
+        places = _places(outline, lengths)
+        start, name, step, end = [places.get(border, -1) for border in (*fate.name, *fate.step)]
+        if min(start, name, step, end) < 0 or (step < name and step < end):
+            return None
+        return Fate(fate.rule, (start, name), (step, end))
 
 
 def _together(shapes: list[_Lengths]) -> Iterator[list[set[int]]]:
@@ -145,10 +185,12 @@ def _together(shapes: list[_Lengths]) -> Iterator[list[set[int]]]:
     while shapes:
         lengths = [{each} for each in shapes[0]]
         rest: list[_Lengths] = []
+        seen = 1
         for shape in shapes[1:]:
             grown = [known if each in known else known | {each} for known, each in zip(lengths, shape, strict=True)]
-            if prod(map(len, grown)) <= _TOGETHER:
+            if prod(map(len, grown)) <= min(_TOGETHER, _EACH * (seen + 1)):
                 lengths = grown
+                seen += 1
             else:
                 rest.append(shape)
         yield lengths
@@ -161,17 +203,38 @@ def _template(outline: bytes, lengths: _Lengths) -> bytes:
     return _RUNS.sub(lambda run: run.group() * next(left), outline)
 
 
-def _form(outline: bytes, lengths: list[set[int]]) -> _Form:
-    """The pieces of a pattern that matches the lines of an outline whose runs have one of these lengths each."""
-    pieces: list[bytes] = []
-    start = 0
-    for run, allowed in zip(_RUNS.finditer(outline), lengths, strict=True):
-        pieces += map(_BYTES.__getitem__, outline[start : run.start()])
-        pieces.append(_run(b"[0-9]" if run.group() == b"0" else b" ", allowed))
+def _places(outline: bytes, lengths: _Lengths) -> dict[int, int]:
+    """Where in the outline each place of its template is, but those within runs."""
+    places: dict[int, int] = {}
+    at = start = 0
+    for run, length in zip(_RUNS.finditer(outline), lengths, strict=True):
+        for place in range(start, run.start() + 1):
+            places[at + place - start] = place
+        at += run.start() - start + length
         start = run.end()
-    pieces += map(_BYTES.__getitem__, outline[start:])
-    pieces.append(rb"\n")
-    return tuple(pieces)
+    for place in range(start, len(outline) + 1):
+        places[at + place - start] = place
+    return places
+
+
+def _form(outline: bytes, lengths: list[set[int]], fate: Fate) -> _Form:
+    """The pieces of a pattern that matches the lines of an outline whose runs have one of these lengths each.
+
+    It ends with the mark of their rule. Name and step are its two groups, each in one piece.
+    """
+    pieces = [_BYTES[byte] for byte in outline]
+    for run, allowed in zip(_RUNS.finditer(outline), lengths, strict=True):
+        pieces[run.start()] = _run(b"[0-9]" if run.group() == b"0" else b" ", allowed)
+    (start, name), (step, end) = fate.name, fate.step
+    named = b"(%b)" % b"".join(pieces[start:name])
+    stepped = b"(%b)" % b"".join(pieces[step:end])
+    ending = rb"\n(*MARK:%b)" % fate.rule
+    if end:
+        return (*pieces[:start], named, *pieces[name:step], stepped, *pieces[end:], ending)
+    # `()` matches nowhere but where it is: at the end, lest lines that begin alike be told apart by it.
+    if name:
+        return (*pieces[:start], named, *pieces[name:], b"()", ending)
+    return (*pieces, b"()()", ending)
 
 
 def _run(of: bytes, allowed: set[int]) -> bytes:
@@ -180,6 +243,11 @@ def _run(of: bytes, allowed: set[int]) -> bytes:
     if most - least + 1 == len(allowed):
         return b"%b{%d,%d}+" % (of, least, most) if most > least else b"%b{%d}" % (of, most)
     return b"(?>%b)" % b"|".join(b"%b{%d}" % (of, each) for each in sorted(allowed, reverse=True))
+
+
+def _any(forms: list[_Form]) -> bytes:
+    """A pattern that matches any line, those of a form as such."""
+    return b"(?>(?|" + _either(forms, 0) + b"|" + _NO_FORM + b"))"
 
 
 def _either(forms: list[_Form], start: int) -> bytes:
@@ -191,7 +259,7 @@ def _either(forms: list[_Form], start: int) -> bytes:
             groups.setdefault(form[start], []).append(form)
         if len(groups) > 1:
             either = b"|".join(_either(group, start) for group in groups.values())
-            return b"".join(shared) + b"(?>" + either + b")"
+            return b"".join(shared) + b"(?>(?|" + either + b"))"
         shared.append(forms[0][start])
         start += 1
     return b"".join(shared) + b"".join(forms[0][start:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, Protocol
 
 from diagnose.compress.filters import Hit
 from diagnose.models import KeptLine
@@ -40,6 +40,17 @@ class Writer:
 Writers = dict[bytes, Writer]
 
 
+class Lines(Protocol):
+    """Consecutive lines, of which `first` numbers the first."""
+
+    first: int
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The lines without their ends."""
+        ...
+
+
 class ProgressSampler:
     """Thins out progress lines, per rule and writer; `dropped` counts what it took out."""
 
@@ -55,6 +66,10 @@ class ProgressSampler:
     def writers(self, rule: str) -> Writers:
         """The writers of one rule, to be handed to `take`: a look-up that callers make once."""
         return self._rules[rule]
+
+    def room(self, lines: int) -> bool:
+        """Whether so many lines cannot make it forget anything."""
+        return self._known + lines <= self._limit
 
     def take(
         self,
@@ -86,26 +101,70 @@ class ProgressSampler:
             writer.step = step
         must = must or writer.seen != self._happened
         if writer.left > 0 and not (fell or must or len(raw) > _HELD_BYTES):
-            if writer.raw is None:
-                self._holding.append((rule, writer))
-            else:
-                self.dropped += 1
+            self._hold_back(rule, writer, number, raw)
             writer.left -= 1
-            writer.number = number
-            writer.raw = raw
             return
+        if fell:
+            if writer.raw is not None:
+                out.append(KeptLine(writer.number, writer.raw, progress=rule))  # the last before the reset
+                writer.raw = None
+            writer.shown, writer.every, writer.left = 0, 0, 0
+        self._pass(writer)
+        out.append(KeptLine(number, raw, guarded, progress=rule))
+
+    def take_many(self, rule: str, name: bytes, steps: list[int], places: list[int], lines: Lines) -> list[int] | None:
+        """Take those of some lines that one writer wrote, as `take` would; return the places of those that pass on.
+
+        None, and nothing taken, where one of their steps falls. There must be `room` for them.
+        """
+        writers = self._rules[rule]
+        writer = writers.get(name)
+        if steps and (steps[0] < (0 if writer is None else writer.step) or steps != sorted(steps)):
+            return None
+        passed: list[int] = []
+        at, count = 0, len(places)
+        if writer is None:
+            self._known += 1
+            writer = writers[name] = Writer(-1, self._happened)
+            passed.append(places[0])
+            at = 1
+        elif writer.seen != self._happened:
+            self._pass(writer)
+            passed.append(places[0])
+            at = 1
+        while at < count:
+            held = min(writer.left, count - at)
+            at += held
+            if held:
+                self._hold_back(rule, writer, lines.first + places[at - 1], lines.lines[places[at - 1]])
+                self.dropped += held - 1
+                writer.left -= held
+            if at < count:
+                self._pass(writer)
+                passed.append(places[at])
+                at += 1
+        if steps:
+            writer.step = steps[-1]
+        return passed
+
+    def _hold_back(self, rule: str, writer: Writer, number: int, raw: bytes) -> None:
+        """Hold a line back, in place of the one that is, if any."""
         if writer.raw is None:
-            pass
-        elif fell:
-            out.append(KeptLine(writer.number, writer.raw, progress=rule))  # the last before the reset
+            self._holding.append((rule, writer))
         else:
             self.dropped += 1
-        writer.shown = 0 if fell else writer.shown + writer.every - writer.left
+        writer.number = number
+        writer.raw = raw
+
+    def _pass(self, writer: Writer) -> None:
+        """Note that a line passes on; the one held back is not needed any more."""
+        if writer.raw is not None:
+            self.dropped += 1
+            writer.raw = None
+        writer.shown += writer.every - writer.left
         writer.every = max(PROGRESS_EVERY, writer.shown // _PART)
         writer.left = writer.every - 1
-        writer.raw = None
         writer.seen = self._happened
-        out.append(KeptLine(number, raw, guarded, progress=rule))
 
     def held(self) -> list[KeptLine]:
         """Everything held back, which is to pass on now: something happens, or nothing more comes."""
@@ -142,6 +201,10 @@ class Quota:
     def full(self, rule: str) -> AbstractSet[bytes]:
         """The writers of one rule that have none free: a look-up that callers make once."""
         return self._full[rule]
+
+    def room(self, lines: int) -> bool:
+        """Whether so many lines cannot make it forget anything."""
+        return self._known + lines <= self._limit
 
     def takes(self, hit: Hit, raw: bytes) -> bool:
         """Whether the writer of this line still has one free."""
