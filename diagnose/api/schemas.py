@@ -263,3 +263,207 @@ class Problem(_Out):
     detail: str
     instance: str = Field(description="the request's id, as in the server's log")
     errors: list[dict[str, Any]] | None = None
+
+
+class RuleItem(_Out):
+    """A diagnosis rule in short."""
+
+    id: str
+    title: str
+    error_type: str
+    status: str
+    role: str
+
+
+class RuleList(_Out):
+    """All diagnosis rules of the service, and which release they are of."""
+
+    ruleset: str
+    items: list[RuleItem]
+
+
+class Rule(RuleItem):
+    """A diagnosis rule: what it looks for, and what it says."""
+
+    body: dict[str, Any] = Field(description="the rule as in `rules/diagnoses`")
+
+
+class ErrorTypeItem(_Out):
+    """A row of the taxonomy."""
+
+    name: str
+    family: str
+    category: str | None
+    attribution: Attribution | None
+    meaning: str
+    symptom: bool
+
+
+class Taxonomy(_Out):
+    """All error types that a verdict may name."""
+
+    items: list[ErrorTypeItem]
+
+
+class Policy(_Out):
+    """Which action follows from which verdict: the first row that fits."""
+
+    rows: list[dict[str, Any]]
+    budgets: dict[str, Any]
+
+
+class IncidentItem(_Out):
+    """A past failure, redacted."""
+
+    id: str
+    status: Status
+    error_type: str | None
+    attribution: Attribution | None
+    summary: str
+    job_action: str | None
+    recovered: bool | None
+    confirmed: bool
+    decided_by: str
+    rule: str | None
+    created_at: str
+    project: str
+    cluster: str
+    job_id: str
+    name: str
+    user: str
+    culprits: list[str]
+    nodes: list[str]
+
+
+class IncidentList(_Out):
+    """The latest incidents."""
+
+    items: list[IncidentItem]
+
+
+class SaidItem(_Out):
+    """What a person said of an incident."""
+
+    at: str
+    by: str
+    kind: str
+    error_type: str | None
+    recovered: bool | None
+    note: str
+
+
+class IncidentWhole(IncidentItem):
+    """A past failure with its redacted lines, and what people said of it."""
+
+    text: str
+    said: list[SaidItem]
+
+
+CandidateState = Literal["proposed", "applied", "rejected", "promoted"]
+
+
+class CandidateItem(_Out):
+    """A rule that somebody or some model proposed."""
+
+    id: str
+    kind: Literal["filter", "diagnosis"]
+    rule: str
+    state: CandidateState
+    author: str
+    hits: int
+    created_at: str
+    origin: str
+
+
+class CandidateList(_Out):
+    """The candidates, those with the most hits first."""
+
+    items: list[CandidateItem]
+
+
+class CandidateWhole(CandidateItem):
+    """A candidate with its rule."""
+
+    body: dict[str, Any]
+
+
+class Decision(_In):
+    """What a person decides of a candidate. Promoting writes files: `diagnose rules candidates promote` does that."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"state": "rejected"}]})
+
+    state: Literal["proposed", "rejected"]
+
+
+class FailureGroup(_Out):
+    """Failures of one error type, with the GPU time that they cost."""
+
+    error_type: str | None
+    attribution: str | None
+    count: int
+    gpu_hours: float
+
+
+class DayCount(_Out):
+    """One day, in UTC."""
+
+    day: str
+    jobs: int
+    failed: int
+    gpu_hours: float
+
+
+class NodeCount(_Out):
+    """A host that jobs blamed."""
+
+    host: str
+    cluster: str
+    jobs: int
+    error_types: list[str]
+
+
+class RuleCount(_Out):
+    """How a rule fares."""
+
+    rule: str
+    hits: int
+    decided: int
+    confirmed: int
+    refuted: int
+    last: str | None
+
+
+class Stats(_Out):
+    """What the last days' jobs came to."""
+
+    days: int
+    jobs: int
+    statuses: dict[str, int]
+    failures: list[FailureGroup]
+    by_day: list[DayCount]
+    nodes: list[NodeCount]
+
+
+class RuleStats(_Out):
+    """How the rules fare."""
+
+    items: list[RuleCount]
+
+
+class AuditItem(_Out):
+    """Who did what."""
+
+    at: float
+    key_id: str
+    project: str
+    action: str
+    object: str
+    status: int
+    request_id: str
+    address: str
+
+
+class AuditList(_Out):
+    """The latest acts, the newest first."""
+
+    items: list[AuditItem]

@@ -5,6 +5,7 @@ In: a `ServiceConfig`. Out: an exit code, when a signal has ended it: what is in
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Mapping
 
@@ -39,6 +40,8 @@ def serve(config: ServiceConfig, environment: Mapping[str, str]) -> int:
             proxy_headers=False,
         )
     )
+    for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn hears itself, and sends again when it has ended
+        signal.signal(number, signal.SIG_IGN)
     try:
         server.run(sockets=[listening])
     finally:

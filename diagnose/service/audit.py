@@ -21,6 +21,7 @@ from diagnose.store.service_tables import AuditRow
 
 _HELD: Final = 100_000
 _BATCH: Final = 500
+_GATHER: Final = 0.5  # seconds
 _KEEP: Final = 400 * 86_400.0  # seconds: a year and a bit
 
 
@@ -102,14 +103,17 @@ class Trail:
                 time.sleep(0 if ending else 2.0)
 
     def _more(self, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
-        """What has come since, and whether that was all."""
+        """What has come since, within a short while after the first, and whether that was all."""
+        until = time.monotonic() + _GATHER
         while len(rows) < _BATCH:
             try:
-                row = self._waiting.get(timeout=None if not rows else 0.2)
+                row = self._waiting.get(timeout=max(0.0, until - time.monotonic()) if rows else None)
             except queue.Empty:
                 break
             if row is None:
                 return rows, True
+            if not rows:
+                until = time.monotonic() + _GATHER
             rows.append(row)
         return rows, False
 

@@ -1,7 +1,7 @@
 """The jobs that were accepted: what is known of each, how far it is, and who may see it.
 
 In: a `Database`. Out: `Submissions`. An attempt of a job is one row, whoever sends it how often. Each query of the
-outside goes through `_visible`, the one place where projects are told apart.
+outside goes through `visible`, the one place where projects are told apart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, delete, func, or_, select
+from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -21,6 +21,11 @@ from diagnose.errors import UsageError
 from diagnose.service.jobs import Absent, Conflict, Filters, InputRef, NewJob, Projects
 from diagnose.store.database import Database
 from diagnose.store.service_tables import Outgoing, Submission, SubmissionInput, UploadRow
+
+
+def visible(query: Any, projects: Projects) -> Any:
+    """A query of submissions, for whoever may see these projects."""
+    return query if projects is None else query.where(Submission.project.in_(sorted(projects)))
 
 
 class Submissions:
@@ -118,21 +123,16 @@ class Submissions:
             return row
 
     def _known(self, session: Session, id: str, projects: Projects) -> Submission:
-        row: Submission | None = session.scalar(self._visible(select(Submission).where(Submission.id == id), projects))
+        row: Submission | None = session.scalar(visible(select(Submission).where(Submission.id == id), projects))
         if row is None:
             raise Absent(f"there is no diagnosis {id[:60]!r}")
         return row
-
-    @staticmethod
-    def _visible(query: Select[Any], projects: Projects) -> Select[Any]:
-        """A query of submissions, for whoever may see these projects."""
-        return query if projects is None else query.where(Submission.project.in_(sorted(projects)))
 
     def page(
         self, filters: Filters, projects: Projects, *, count: int, cursor: str | None
     ) -> tuple[list[Submission], str | None]:
         """Those that fit, the newest first, and the cursor of the rest."""
-        query = self._visible(select(Submission), projects)
+        query = visible(select(Submission), projects)
         for name in (
             "state",
             "status",

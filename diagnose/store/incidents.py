@@ -7,7 +7,7 @@ In: a `Database`. Out: `StoredIncidents` (the protocol `Incidents`, and what the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
@@ -112,10 +112,13 @@ class StoredIncidents:
         user: str | None = None,
         since: float | None = None,
         confirmed: bool | None = None,
+        projects: Collection[str] | None = None,
         limit: int = 50,
     ) -> list[Incident]:
-        """The latest incidents of a kind, the newest first."""
+        """The latest incidents of a kind, the newest first; of all projects, or of these."""
         query = select(IncidentRow).order_by(IncidentRow.created.desc(), IncidentRow.id).limit(limit)
+        if projects is not None:
+            query = query.where(IncidentRow.project.in_(sorted(projects)))
         if error_type is not None:
             query = query.where(IncidentRow.error_type == error_type)
         if user is not None:

@@ -12,7 +12,6 @@ from fastapi import Path, Request
 
 from diagnose.api.problems import MEDIA
 from diagnose.api.running import Running
-from diagnose.api.schemas import Problem
 
 DiagnosisId = Annotated[str, Path(pattern=r"^d[0-9a-f]{24}$", description="the id of a diagnosis")]
 _WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})", re.IGNORECASE)
@@ -40,7 +39,10 @@ def running_of(request: Request) -> Running:
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The documentation of problems that a route may answer."""
     return {
-        status: {"description": _WORDS[status], "content": {MEDIA: {"schema": Problem.model_json_schema()}}}
+        status: {
+            "description": _WORDS[status],
+            "content": {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
         for status in sorted({401, 403, 422, 429, 503, *statuses})
     }
 

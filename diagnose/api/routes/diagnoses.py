@@ -51,7 +51,7 @@ _REPORTS: dict[int | str, dict[str, Any]] = {
 _BODY = {
     "required": True,
     "content": {
-        JSON: {"schema": schemas.Submission.model_json_schema()},
+        JSON: {"schema": {"$ref": "#/components/schemas/Submission"}},
         "multipart/form-data": {
             "schema": {
                 "type": "object",
