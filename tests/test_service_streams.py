@@ -248,10 +248,18 @@ def test_names_lead_nowhere(tmp_path: Path, keeper: Keeping) -> None:
 
 def test_the_end_of_a_job_outlives_a_restart(tmp_path: Path, keeper: Keeping) -> None:
     streams = opened(tmp_path / "spool", keeper)
-    assert streams.end(JOB, 5.0)
-    assert not streams.end(JOB, 9.0)
+    assert streams.end(JOB, "failed with 1")
+    assert not streams.end(JOB, "what?")
     streams.close()
-    assert list(opened(tmp_path / "spool", keeper).ended()) == [(JOB, 5.0)]
+    streams = opened(tmp_path / "spool", keeper)
+    assert list(streams.ended()) == [JOB]
+    assert streams.said(JOB) == "failed with 1"
+    streams.handed_in(JOB)
+    streams.handed_in(JOB)
+    assert list(streams.ended()) == []
+    assert not streams.end(JOB, "again")
+    assert streams.said(JOB) == "failed with 1"
+    streams.close()
 
 
 def test_bodies_are_expanded_within_bounds() -> None:

@@ -17,7 +17,7 @@ from diagnose.api import problems
 from diagnose.api.auth import Gate
 from diagnose.api.contract import documented
 from diagnose.api.middleware import Around
-from diagnose.api.routes import diagnoses, health, knowledge, memory, uploads
+from diagnose.api.routes import diagnoses, health, jobs, knowledge, memory, uploads
 from diagnose.api.running import Running, environment_of
 from diagnose.api.tracing import Tracing
 from diagnose.api.waiting import Waiters
@@ -62,7 +62,14 @@ def create_app(config: ServiceConfig, environment: Mapping[str, str] | None = No
     app.state.failed = []
     app.state.gate = Gate(config, running.opening)
     problems.add_handlers(app)
-    for router in (diagnoses.router, uploads.router, knowledge.router, memory.router, health.router):
+    for router in (
+        diagnoses.router,
+        uploads.router,
+        jobs.router,
+        knowledge.router,
+        memory.router,
+        health.router,
+    ):
         app.include_router(router)
     app.openapi = documented(app)  # type: ignore[method-assign]
     app.add_middleware(Around, running=running, tracing=tracing)

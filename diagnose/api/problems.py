@@ -20,7 +20,17 @@ from diagnose.errors import DiagnoseError, StoreError, UsageError
 from diagnose.service.jobs import Absent, Conflict
 from diagnose.service.paths import Refused
 from diagnose.service.spool import SpoolError, SpoolFull, TooLarge
+from diagnose.service.streams import StreamError
 
+_STREAMS = {
+    "offset-gap": 409,
+    "old-generation": 409,
+    "guard-differs": 409,
+    "chunk-too-large": 413,
+    "too-much": 413,
+    "spool-full": 507,
+    "bad-encoding": 422,
+}
 MEDIA = "application/problem+json"
 _SHOWN = 20  # errors of one request
 _CUT = 300
@@ -41,11 +51,13 @@ def problem(
     *,
     headers: Mapping[str, str] | None = None,
     errors: list[dict[str, Any]] | None = None,
+    kind: str | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Response:
-    """The response for a problem."""
+    """The response for a problem; `kind` names it where the status does not say enough, `more` are its own members."""
     title = HTTPStatus(status).phrase if status in _KNOWN else "Error"
     body: dict[str, Any] = {
-        "type": f"urn:diagnose:problem:{title.lower().replace(' ', '-')}",
+        "type": f"urn:diagnose:problem:{kind or title.lower().replace(' ', '-')}",
         "title": title,
         "status": status,
         "detail": detail[:2000].encode("utf-8", "backslashreplace").decode(),
@@ -53,6 +65,7 @@ def problem(
     }
     if errors:
         body["errors"] = errors
+    body.update(more or {})
     return JSONResponse(body, status, headers=dict(headers or {}), media_type=MEDIA)
 
 
@@ -74,6 +87,8 @@ def of_error(error: DiagnoseError) -> tuple[int, dict[str, str]]:
         return 413, {}
     if isinstance(error, SpoolFull):
         return 507, {"Retry-After": "60"}
+    if isinstance(error, StreamError):
+        return _STREAMS.get(error.kind, 503), {}
     if isinstance(error, SpoolError | StoreError):
         return 503, {"Retry-After": "5"}
     if isinstance(error, Refused | UsageError):
@@ -117,6 +132,12 @@ def add_handlers(app: FastAPI) -> None:
     def _model(request: Request, error: ValidationError) -> Response:
         errors = shown_errors(error)
         return problem(request_id(request), 422, f"{errors[0]['pointer']}: {errors[0]['detail']}", errors=errors)
+
+    @app.exception_handler(StreamError)
+    def _stream(request: Request, error: StreamError) -> Response:
+        status, headers = of_error(error)
+        more = {name: getattr(error, name) for name in ("offset", "generation") if hasattr(error, name)}
+        return problem(request_id(request), status, str(error), headers=headers, kind=error.kind, more=more)
 
     @app.exception_handler(DiagnoseError)
     def _ours(request: Request, error: DiagnoseError) -> Response:

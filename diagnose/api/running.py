@@ -25,11 +25,14 @@ from diagnose.errors import DiagnoseError, StoreError
 from diagnose.service.audit import Trail
 from diagnose.service.claims import Claims
 from diagnose.service.embedded import EmbeddedQueue
+from diagnose.service.handing import live_of, streamed_job, tell_of_stall
 from diagnose.service.jobs import InputRef, NewJob
 from diagnose.service.opening import Opening
 from diagnose.service.queue import Queue
 from diagnose.service.settings import ServiceConfig
 from diagnose.service.spool import Spool, Stored
+from diagnose.service.stall import StallNotice
+from diagnose.service.streams import JobKey
 from diagnose.service.submissions import Submissions
 from diagnose.service.uploads import Uploads
 from diagnose.service.webhooks import Sender
@@ -51,6 +54,8 @@ class Running:
         self.rates = Rates(config.bounds.rate)
         self.recent = Recent()
         self.trail = Trail(self.opening.database)
+        self.live = live_of(config, self._hand_in, self._stalled)
+        self.first_wait = max(1, round(config.waits.least))
         self.waiters: Waiters | None = None
         self.queue: Queue | None = None
         self._sender: Sender | None = None
@@ -66,6 +71,7 @@ class Running:
         if self.config.webhook_secret_file is not None:
             self._sender = Sender(self.config, self.opening)
             self._sender.start()
+        self.live.start()
         self._janitor.start()
 
     def _queue(self) -> Queue:
@@ -91,6 +97,7 @@ class Running:
     def close(self, seconds: float = 20.0) -> None:
         """Ends; what is being worked on may end within a while."""
         self._stop.set()
+        self.live.close()
         if self.queue is not None:
             self.queue.close(seconds)
         if self._sender is not None:
@@ -168,6 +175,34 @@ class Running:
             self.spool.drop_pending(name)
         return len(names)
 
+    # Jobs whose logs come while they run
+
+    def _hand_in(self, key: JobKey, said: str, late: bool) -> bool:
+        """A job has ended and its last ranks have spoken: it is diagnosed, once more where something came late."""
+        job = streamed_job(key, said)
+        try:
+            row, new = self.submissions.accept(job, replayed=True)
+            if not new:
+                row = self.submissions.add_inputs(row.id, (), None)
+        except StoreError as error:
+            if self.opening.failed(error) and not late:
+                self.keep_job(job)
+                return True
+            return False
+        if new:
+            self.metrics.states.labels("queued").inc()
+        self.put(row.id)
+        return True
+
+    def _stalled(self, key: JobKey, notice: StallNotice) -> None:
+        """A running job stands still, or goes on: it is told, and nothing is done about it."""
+        job = {each.name: getattr(key, each.name) for each in fields(JobKey)}
+        self.log.warning("resumed" if notice.over else "stalled", **job, detail=notice.sentence)
+        try:
+            tell_of_stall(self.opening, self.config.webhooks_to, key, notice)
+        except StoreError as error:
+            self.opening.failed(error)
+
     def _keep_house(self) -> None:
         tidied = 0.0
         while not self._stop.wait(_TICK):
@@ -193,6 +228,7 @@ class Running:
             for name in set(some) - self.uploads.known(some) - waiting:
                 self.spool.remove(name)
         self.spool.tidy()
+        self.live.streams.tidy(time.time() - self.config.bounds.stream_keep)
 
 
 def _job_of(said: dict[str, Any]) -> NewJob:

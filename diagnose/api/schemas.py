@@ -228,6 +228,41 @@ class Upload(_Out):
     sha256: str
 
 
+class End(_In):
+    """A job has ended: what its scheduler says of it, as in a `Submission`. Its logs are those that were streamed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"scheduler": "slurm", "nodes": ["gx-012"], "exit": {"code": 1}}]}
+    )
+
+    scheduler: Word = ""
+    name: Annotated[str, StringConstraints(max_length=500, pattern=_LINE)] = ""
+    user: Word = ""
+    image: Words = ""
+    nodes: Annotated[list[Host], Field(max_length=MOST_NODES)] = []
+    gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    exit: Exit = Exit()
+    started_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
+
+
+class Ended(_Out):
+    """The job is diagnosed once its last ranks have spoken; `report` is where that will be."""
+
+    id: str
+    report: str
+    new: bool = Field(description="false where it was said before")
+
+
+class Known(_Out):
+    """How far a streamed log is known: `offset` is where its next chunk begins; kept logs must be made by `guard`."""
+
+    generation: int
+    offset: int
+    new: int = 0
+    guard: str | None = None
+
+
 class Similar(_Out):
     """A past incident that reads like this failure. Of other projects there is type and outcome, no text."""
 

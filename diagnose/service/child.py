@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import traceback
-from functools import partial
+from functools import cache, partial
 from typing import Any, BinaryIO
 
 from diagnose.errors import DiagnoseError, StoreError
@@ -39,6 +39,7 @@ def main() -> int:
 def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
     gc.disable()
     from diagnose import precompiled
+    from diagnose.keeping import Keeping
     from diagnose.rules.bundle import load_bundled
     from diagnose.service.fetch import fetcher
     from diagnose.service.settings import config_of
@@ -52,6 +53,7 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
     gc.enable()
     database: Database | None = None
     fetch = fetcher(config)
+    keeping = cache(partial(Keeping, rules))
     myself = f"{os.uname().nodename}:{os.getpid()}"
     _say(answers, {"ready": True})
     for line in iter(lambda: asked.readline(200), b""):
@@ -60,7 +62,7 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
         try:
             if database is None:
                 database = open_database(config.database)
-            worker = Worker(config, database, rules, myself, _note, fetch)
+            worker = Worker(config, database, rules, myself, _note, fetch, keeping)
             worker.work(name, partial(_state, answers, name))
         except StoreError as error:
             _note(f"{name}: {error}; tried again later")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from diagnose.service.streams import ChunkTooLarge, StreamError
+from diagnose.service.streams import BadEncoding, ChunkTooLarge, StreamError
 from diagnose.sources.packed import CODECS, Codec
 
 ENCODINGS: Final = ("identity", "gzip", "zstd")
@@ -21,13 +21,13 @@ def expanded(data: bytes, encoding: str, most: int) -> bytes:
         return data
     codec = next((codec for codec in CODECS if codec.name == encoding and encoding in ENCODINGS), None)
     if codec is None:
-        raise StreamError(f"Content-Encoding {encoding[:40]!r} is not known here; send one of {', '.join(ENCODINGS)}")
+        raise BadEncoding(f"Content-Encoding {encoding[:40]!r} is not known here; send one of {', '.join(ENCODINGS)}")
     try:
         return _expanded(data, codec, most)
     except StreamError:
         raise
     except Exception as error:  # each library has its own
-        raise StreamError(f"the {encoding} data of the chunk is damaged ({error}); send it again") from error
+        raise BadEncoding(f"the {encoding} data of the chunk is damaged ({error}); send it again") from error
 
 
 def _expanded(data: bytes, codec: Codec, most: int) -> bytes:
@@ -43,8 +43,8 @@ def _expanded(data: bytes, codec: Codec, most: int) -> bytes:
             if size > most:
                 raise ChunkTooLarge(f"a chunk may have {most} bytes at most, expanded; send smaller ones")
             if not made and decoder.needs_input and not decoder.eof:
-                raise StreamError(f"the {codec.name} data of the chunk is cut off; send it again")
+                raise BadEncoding(f"the {codec.name} data of the chunk is cut off; send it again")
         data = decoder.unused_data
         if not data:
             return b"".join(out)
-    raise StreamError(f"the {codec.name} data of the chunk has more than {_MEMBERS} members; send it in one")
+    raise BadEncoding(f"the {codec.name} data of the chunk has more than {_MEMBERS} members; send it in one")

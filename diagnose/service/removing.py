@@ -1,13 +1,14 @@
 """A diagnosis is deleted, with all that was kept for it.
 
-In: an id, and who asks. Out: nothing of it is left: the row, its inputs, uploads that no other job names, the incident
-and the run in the memory. Raises `Absent`.
+In: an id, and who asks. Out: nothing of it is left: the row, its inputs, uploads that no other job names, streamed
+logs, the incident and the run in the memory. Raises `Absent`.
 """
 
 from __future__ import annotations
 
 from diagnose.service.jobs import Projects
 from diagnose.service.spool import Spool
+from diagnose.service.streams import JobKey, forget_streams
 from diagnose.service.submissions import Submissions
 from diagnose.store.database import Database
 from diagnose.store.incidents import delete, forget_run
@@ -16,6 +17,7 @@ from diagnose.store.incidents import delete, forget_run
 def remove_diagnosis(database: Database, spool: Spool, id: str, projects: Projects) -> None:
     """Deletes one diagnosis."""
     row, uploads = Submissions(database).delete(id, projects)
+    forget_streams(spool.folder, JobKey(row.project, row.cluster, row.job_id, row.attempt))
     for upload in uploads:
         spool.remove(upload)
     if row.incident is not None:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 from diagnose.dataclass import dataclass, field
 from diagnose.errors import UsageError
+from diagnose.service.latecomers import Waits
+from diagnose.service.stall import StallSettings
 from diagnose.services import ServiceSettings, database_place, service_settings
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -35,6 +37,7 @@ class Bounds:
     rate: int = 1_200  # requests per minute and key
     upload_keep: float = 86_400.0  # of uploads that no job names
     submissions_keep_days: float | None = None
+    stream_keep: float = 7 * 86_400.0  # of streamed logs to which nothing comes any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class ServiceConfig:
     webhooks_to: str | None = None
     webhook_secret_file: str | None = None
     webhook_allow: tuple[str, ...] = ()
+    waits: Waits = field(default_factory=Waits)
+    stall: StallSettings = field(default_factory=StallSettings)
     bounds: Bounds = field(default_factory=Bounds)
 
     @property
@@ -73,6 +78,11 @@ class ServiceConfig:
     def on_postgres(self) -> bool:
         """Whether several API and worker processes may share the database."""
         return self.database.startswith(("postgres://", "postgresql://", "postgresql+psycopg://"))
+
+
+def streams_folder(config: ServiceConfig) -> str:
+    """Where logs lie that are sent while their jobs run."""
+    return os.path.join(config.spool, "streams")
 
 
 def config_of(environment: Mapping[str, str]) -> ServiceConfig:
@@ -106,6 +116,11 @@ def config_of(environment: Mapping[str, str]) -> ServiceConfig:
         webhooks_to=to,
         webhook_secret_file=secret,
         webhook_allow=_networks(environment),
+        waits=_waits(environment),
+        stall=StallSettings(
+            factor=float(_number(environment, "DIAGNOSE_STALL_FACTOR", 2, 100_000, int(StallSettings().factor))),
+            training=float(_number(environment, "DIAGNOSE_STALL_SECONDS", 1, 3_600, int(StallSettings().training))),
+        ).checked(),
         bounds=Bounds(
             upload_bytes=_number(environment, "DIAGNOSE_UPLOAD_MB", 1, 1 << 20, default.upload_bytes // _MB) * _MB,
             expanded_bytes=_number(environment, "DIAGNOSE_EXPANDED_MB", 1, 1 << 24, default.expanded_bytes // _MB)
@@ -115,6 +130,18 @@ def config_of(environment: Mapping[str, str]) -> ServiceConfig:
             rate=_number(environment, "DIAGNOSE_RATE", 1, 10_000_000, default.rate),
         ),
     )
+
+
+def _waits(environment: Mapping[str, str]) -> Waits:
+    """`DIAGNOSE_LATE_RANKS`, such as `10,5,40`: seconds at least, of quiet, and at most."""
+    given = _list(environment, "DIAGNOSE_LATE_RANKS", ",")
+    if not given:
+        return Waits()
+    try:
+        least, quiet, most = map(float, given)
+    except ValueError:
+        raise UsageError("DIAGNOSE_LATE_RANKS must be three numbers such as 10,5,40: least, quiet, most") from None
+    return Waits(least, quiet, most).checked()
 
 
 def _given(environment: Mapping[str, str], name: str) -> str | None:

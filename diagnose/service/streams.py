@@ -82,6 +82,12 @@ class ChunkTooLarge(StreamError):
     kind = "chunk-too-large"
 
 
+class BadEncoding(StreamError):
+    """A chunk cannot be expanded."""
+
+    kind = "bad-encoding"
+
+
 class TooMuch(StreamError):
     """A log, or a job's number of logs, is beyond its bound."""
 
@@ -170,6 +176,11 @@ class Streams:
         self._sealer.shutdown(cancel_futures=True)
 
     @property
+    def chunk_bytes(self) -> int:
+        """How large a chunk may be."""
+        return self._bounds.chunk_bytes
+
+    @property
     def guard(self) -> str:
         """By which rules kept logs must have been made."""
         return self._ready().guard
@@ -234,27 +245,45 @@ class Streams:
         """The names of a job's logs."""
         return sorted(state.name for _, state in _logs(self._job_folder(job)))
 
-    def end(self, job: JobKey, at: float) -> bool:
-        """Note that the job has ended; say whether that is news."""
+    def end(self, job: JobKey, said: str) -> bool:
+        """Note that the job has ended, and what was said of it; say whether that is news."""
         folder = self._job_folder(job)
         with _told():
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            if os.path.exists(os.path.join(folder, "ended")):
+            if os.path.exists(os.path.join(folder, "ended")) or os.path.exists(os.path.join(folder, "handed-in")):
                 return False
-            _put(
-                folder,
-                "ended",
-                json.dumps({"at": at, **{each.name: getattr(job, each.name) for each in fields(JobKey)}}),
-            )
+            _put(folder, "ended", json.dumps({"job": _plain(job), "said": said}))
         return True
 
-    def ended(self) -> Iterator[tuple[JobKey, float]]:
-        """All jobs that have ended, and when they said so: what a restart goes on with."""
+    def said(self, job: JobKey) -> str:
+        """What was said of a job when it ended."""
+        folder = self._job_folder(job)
+        for path in (os.path.join(folder, "ended"), os.path.join(folder, "handed-in")):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(path, encoding="utf-8") as file:
+                return str(json.load(file)["said"])
+        return ""
+
+    def waits(self, job: JobKey) -> bool:
+        """Whether a job has ended and nobody has handed it in."""
+        return os.path.exists(os.path.join(self._job_folder(job), "ended"))
+
+    def handed_in(self, job: JobKey) -> None:
+        """Note that a job that had ended was handed in, so that no restart does it again."""
+        folder = self._job_folder(job)
+        with contextlib.suppress(FileNotFoundError), _told():
+            try:
+                os.replace(os.path.join(folder, "ended"), os.path.join(folder, "handed-in"))
+            except FileNotFoundError:
+                return
+            _sync(folder)
+
+    def ended(self) -> Iterator[JobKey]:
+        """All jobs that have ended and were not handed in: what a restart goes on with."""
         for entry in _entries(self._folder):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 with open(os.path.join(entry, "ended"), encoding="utf-8") as file:
-                    said = json.load(file)
-                yield JobKey(said["project"], said["cluster"], said["job_id"], int(said["attempt"])), float(said["at"])
+                    job = json.load(file)["job"]
+                yield JobKey(job["project"], job["cluster"], job["job_id"], int(job["attempt"]))
 
     def forget(self, job: JobKey) -> None:
         """Delete all logs of a job."""
@@ -280,12 +309,7 @@ class Streams:
 
         `place(into, name)` gives the path, relative to `into`, under which a log of that name is to lie.
         """
-        paths: list[str] = []
-        for folder, state in _logs(self._job_folder(job)):
-            for generation in state.generations:
-                paths.append(place(into, _shown(state, generation)))
-                _snapshot(folder, state, generation, os.path.join(into, paths[-1]), self._ready)
-        return paths
+        return snapshot_of(self._folder, job, into, place, self._ready)
 
     def seal_all(self) -> None:
         """Seal whatever is full: what a process that died has left."""
@@ -303,7 +327,7 @@ class Streams:
             return self._keeping
 
     def _job_folder(self, job: JobKey) -> str:
-        return os.path.join(self._folder, _digest(job.project, job.cluster, job.job_id, str(job.attempt)))
+        return job_folder(self._folder, job)
 
     def _log_folder(self, job: JobKey, name: str, *, make: bool = False) -> str:
         """Where a log lies; names that people give are never paths."""
@@ -466,6 +490,28 @@ class Streams:
     def _give_back(self, size: int) -> None:
         with self._counting:
             self._used = max(0, self._used - size)
+
+
+def job_folder(folder: str, job: JobKey) -> str:
+    """Where the logs of a job lie."""
+    return os.path.join(folder, _digest(job.project, job.cluster, job.job_id, str(job.attempt)))
+
+
+def forget_streams(spool: str, job: JobKey) -> None:
+    """Delete the logs of a job in a spool's folder; a `Streams` counts them until it starts again."""
+    shutil.rmtree(job_folder(os.path.join(spool, "streams"), job), ignore_errors=True)
+
+
+def snapshot_of(
+    folder: str, job: JobKey, into: str, place: Callable[[str, str], str], keeping: Callable[[], Keeping]
+) -> list[str]:
+    """`Streams.snapshot`, for a process that takes no chunks."""
+    paths: list[str] = []
+    for log, state in _logs(job_folder(folder, job)):
+        for generation in state.generations:
+            paths.append(place(into, _shown(state, generation)))
+            _snapshot(log, state, generation, os.path.join(into, paths[-1]), keeping)
+    return paths
 
 
 def _snapshot(folder: str, state: _State, generation: _Generation, path: str, ready: Callable[[], Keeping]) -> None:
@@ -681,6 +727,10 @@ def _clean(name: str) -> str:
 
 def _base(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def _plain(job: JobKey) -> dict[str, Any]:
+    return {each.name: getattr(job, each.name) for each in fields(JobKey)}
 
 
 def _digest(*parts: str) -> str:

@@ -11,17 +11,20 @@ import os
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import DiagnoseError, StoreError
+from diagnose.keeping import Keeping
 from diagnose.models import JobContext, Report, RuleSet, Told
 from diagnose.pipeline import Request, Services, diagnose
 from diagnose.report import render
 from diagnose.service.claims import Claims
 from diagnose.service.jobs import Claim, InputRef, NewJob, Notice, Outcome
 from diagnose.service.paths import Refused, allowed_path, roots_of
-from diagnose.service.settings import ServiceConfig
+from diagnose.service.settings import ServiceConfig, streams_folder
 from diagnose.service.spool import Spool
+from diagnose.service.streams import JobKey, snapshot_of
 from diagnose.service.uploads import Uploads
 from diagnose.services import services_on
 from diagnose.settings import Limits, Settings
@@ -48,6 +51,7 @@ class Worker:
     name: str
     tell: Tell
     fetch: Fetch = _no_fetch
+    keeping: Callable[[], Keeping] | None = None
 
     def work(self, id: str, on_state: Callable[[str], None]) -> None:
         """Takes a job up and brings it to its end. Raises `StoreError` where the database cannot be told."""
@@ -122,6 +126,9 @@ class Worker:
             paths[one.role].append(path)
             if one.host is not None or one.rank is not None:
                 told[path] = Told(one.host, one.rank)
+        key = JobKey(job.project, job.cluster, job.job_id, job.attempt)
+        keeping = self.keeping or partial(Keeping, self.rules)
+        paths["job"] += snapshot_of(streams_folder(self.config), key, folder, place, keeping)
         record = slurm_record(job)
         if record and not paths["scheduler"]:
             path = place(folder, f"slurm-{job.job_id}.sacct")

@@ -1,0 +1,179 @@
+"""Jobs whose logs come while they run: taken, watched, and handed in once they have ended and their last ranks spoken.
+
+In: chunks, and that a job has ended. Out: `on_end(job, said, late)` when it is time to diagnose, and
+`on_stall(job, notice)` when one stands still or goes on again. One thread keeps the time; what it calls must not take
+long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from diagnose.errors import DiagnoseError
+from diagnose.models import RuleSet
+from diagnose.service.latecomers import Latecomers, Waits
+from diagnose.service.stall import Sign, SignReader, StallNotice, StallSettings, StallWatch
+from diagnose.service.streams import Appended, Form, JobKey, Streams
+
+_TICK: Final = 0.5
+_LOOK: Final = 5.0  # seconds between looks at what a job prints
+_TAIL: Final = 8 * 1024  # bytes of a log that are looked at
+_WATCHED: Final = 20_000
+_TRY_AGAIN: Final = 5.0
+
+
+class _Job:
+    """A job that is watched: the newest bytes of its logs that nobody has looked at yet."""
+
+    __slots__ = ("heard", "signs", "tails", "watch")
+
+    def __init__(self, now: float, settings: StallSettings) -> None:
+        self.watch = StallWatch(now, settings)
+        self.tails: dict[str, bytes] = {}
+        self.signs: list[Sign] = []
+        self.heard = now
+
+
+class Live:
+    """The running jobs of a service; `start` it, and `close` it at the end."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        rules: Callable[[], RuleSet],
+        on_end: Callable[[JobKey, str, bool], bool],
+        on_stall: Callable[[JobKey, StallNotice], None],
+        *,
+        waits: Waits | None = None,
+        stall: StallSettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_end` is told whether it is asked once more for what came late; where it says no, it is asked again."""
+        self.streams = streams
+        self._rules = rules
+        self._reader: SignReader | None = None
+        self._on_end, self._on_stall = on_end, on_stall
+        self._stall = stall or StallSettings()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._late = Latecomers[JobKey](waits)
+        self._again: dict[JobKey, float] = {}
+        self._handed_in: set[JobKey] = set()
+        self._jobs: dict[JobKey, _Job] = {}
+        self._looked = clock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="live", daemon=True)
+
+    def start(self) -> None:
+        """Go on where the process before this one ended."""
+        now = self._clock()
+        for job in self.streams.ended():
+            self._late.ended(job, now)
+        self.streams.seal_all()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; what is waited for is waited for by the next process."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(10.0)
+        self.streams.close()
+
+    def append(
+        self,
+        job: JobKey,
+        name: str,
+        data: bytes,
+        offset: int,
+        *,
+        generation: int | None = None,
+        again: bool = False,
+        form: Form = "raw",
+        guard: str | None = None,
+        step: int | None = None,
+    ) -> Appended:
+        """Take a chunk, see `Streams.append`; one without bytes says that its sender is there. `step` is the last."""
+        took = self.streams.append(job, name, data, offset, generation=generation, again=again, form=form, guard=guard)
+        now = self._clock()
+        with self._lock:
+            if took.new:
+                self._late.heard(job, now)
+            watched = self._jobs.get(job)
+            if watched is None:
+                if len(self._jobs) >= _WATCHED:
+                    return took
+                watched = self._jobs[job] = _Job(now, self._stall)
+            if step is not None:
+                watched.signs.append(Sign(step=step))
+            if not data:
+                watched.watch.heartbeat(now)
+            if took.new and form == "raw":
+                watched.tails[name] = (watched.tails.get(name, b"") + data[-_TAIL:])[-_TAIL:]
+            watched.heard = now
+        return took
+
+    def ended(self, job: JobKey, said: str) -> bool:
+        """The job has ended: it is handed in when its last ranks have spoken. Say whether that is news."""
+        news = self.streams.end(job, said)
+        with self._lock:
+            self._jobs.pop(job, None)
+            if news:
+                self._late.ended(job, self._clock())
+        return news
+
+    def forget(self, job: JobKey) -> None:
+        """Nobody wants the logs of a job any more."""
+        with self._lock:
+            self._late.forget(job)
+            self._jobs.pop(job, None)
+            self._again.pop(job, None)
+            self._handed_in.discard(job)
+        self.streams.forget(job)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self._clock()
+        with self._lock:
+            due = self._late.due(now)
+            due += [job for job, at in self._again.items() if at <= now and job not in due]
+        for job in due:
+            late = job in self._handed_in
+            if not late and not self.streams.waits(job):
+                self._again.pop(job, None)  # another process has done it
+            elif self._on_end(job, self.streams.said(job), late):
+                self._again.pop(job, None)
+                self._handed_in.add(job)
+                self.streams.handed_in(job)
+            else:
+                self._again[job] = now + _TRY_AGAIN
+        if now - self._looked >= _LOOK:
+            self._looked = now
+            self._look(now)
+
+    def _look(self, now: float) -> None:
+        """See which jobs get on."""
+        with self._lock:
+            jobs = list(self._jobs.items())
+        for job, watched in jobs:
+            with self._lock:
+                tails, watched.tails = watched.tails, {}
+                signs, watched.signs = watched.signs, []
+            if tails and self._reader is None:
+                self._reader = SignReader(self._rules())
+            for name, tail in tails.items():
+                assert self._reader is not None
+                signs += self._reader.read(f"{job.project}|{job.cluster}|{job.job_id}|{job.attempt}|{name}", tail)
+            notices = [watched.watch.observe(signs, now) if signs or tails else None, watched.watch.check(now)]
+            for notice in notices:
+                if notice is not None:
+                    self._on_stall(job, notice)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_TICK):
+            try:
+                self.tick()
+            except DiagnoseError:
+                continue  # the spool or the database is away for now

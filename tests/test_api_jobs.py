@@ -1,0 +1,178 @@
+"""Logs over HTTP while their job runs: taken by offset, packed or not, diagnosed after its end; and a server that is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from diagnose.sources.packed import _zstd_module
+from tests.serving import KEY_ERROR, environment_of, serving
+
+AT = "/v1/jobs/gx/4711/0"
+SOON = {"DIAGNOSE_LATE_RANKS": "0.5,0.2,3"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with serving(tmp_path_factory.mktemp("service"), **SOON) as made:
+        yield made
+
+
+def put(
+    client: TestClient, path: str, data: bytes, offset: int, headers: dict[str, str] | None = None, **query: Any
+) -> Any:
+    return client.put(path, params={"offset": offset, **query}, content=data, headers=headers)
+
+
+def report(client: TestClient, place: str) -> dict[str, Any]:
+    for _ in range(300):
+        answer = client.get(place, headers={"Prefer": "wait=20"})
+        if answer.status_code == 200:
+            return answer.json()
+        assert answer.status_code in (202, 404), answer.text
+        time.sleep(0.1)
+    raise AssertionError("no report came")
+
+
+def test_from_chunks_to_a_report(client: TestClient) -> None:
+    data = KEY_ERROR.encode()
+    log = f"{AT}/logs/ranks/r3.log"
+    assert client.get(log).json()["offset"] == 0
+    assert put(client, log, data[:50], 0).json() == {"generation": 0, "offset": 50, "new": 50, "guard": None}
+    assert put(client, log, gzip.compress(data[20:90]), 20, {"Content-Encoding": "gzip"}).json()["new"] == 40
+    gap = put(client, log, b"x", 100)
+    assert gap.status_code == 409
+    assert gap.headers["content-type"] == "application/problem+json"
+    assert (gap.json()["type"], gap.json()["offset"]) == ("urn:diagnose:problem:offset-gap", 90)
+    packed = _zstd_module().compress(data[90:])
+    assert put(client, log, packed, 90, {"Content-Encoding": "zstd"}).json()["offset"] == len(data)
+    assert put(client, log, data, 0).json()["new"] == 0
+    assert client.get(log).json()["offset"] == len(data)
+    ended = client.post(f"{AT}/end", json={"scheduler": "slurm", "exit": {"code": 1}, "nodes": ["gx-1"]})
+    assert ended.status_code == 202
+    assert ended.json()["new"]
+    assert not client.post(f"{AT}/end").json()["new"]
+    found = report(client, ended.headers["location"])
+    assert found["root_cause"]["evidence"][0]["source"] == "ranks/r3.log"
+    assert {source["source"] for source in found["coverage"]["sources"]} == {"ranks/r3.log", "slurm-4711.sacct"}
+    # It is diagnosed once more with what comes later.
+    assert put(client, f"{AT}/logs/ranks/r4.log", b"step 1 loss 2.0\n", 0).status_code == 200
+    for _ in range(300):
+        found = report(client, ended.headers["location"])
+        if len(found["coverage"]["sources"]) == 3:
+            break
+        time.sleep(0.1)
+    assert len(found["coverage"]["sources"]) == 3
+    assert client.delete(ended.headers["location"]).status_code == 204
+    assert client.get(log).json()["offset"] == 0
+
+
+def test_what_cannot_be_taken_is_a_problem(client: TestClient) -> None:
+    log = f"{AT}/logs/x.log"
+    for answer, status, kind in (
+        (put(client, log, b"x", 0, form="kept", guard="0" * 32), 409, "guard-differs"),
+        (put(client, log, b"x", 0, {"Content-Encoding": "gzip"}), 422, "bad-encoding"),
+        (put(client, log, b"x", 0, {"Content-Encoding": "br"}), 422, "bad-encoding"),
+        (put(client, log, b"x" * 5_000_000, 0), 413, "content-too-large"),
+        (put(client, log, _zstd_module().compress(bytes(50_000_000)), 0, {"Content-Encoding": "zstd"}), 413, "chunk-too-large"),
+        (put(client, log, b"x", 5), 409, "offset-gap"),
+        (put(client, log, b"x", -5), 422, None),
+        (put(client, log, b"x", 0, form="baked"), 422, None),
+        (put(client, "/v1/jobs/gx/4711/none/logs/x", b"x", 0), 422, None),
+        (client.post(f"{AT}/end", json={"what": 1}), 422, None),
+    ):  # fmt: skip
+        assert answer.status_code == status, answer.text
+        assert kind is None or kind in answer.json()["type"].replace("request-entity", "content"), answer.text
+
+
+def served(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    code = "import sys; from diagnose.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", "--port", str(port), "--log-level", "error"],
+        env=environment_of(folder, **SOON), stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    for _ in range(600):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5):
+            return process
+        assert process.poll() is None
+        time.sleep(0.05)
+    raise AssertionError("it does not serve")
+
+
+def send(port: int, data: bytes, offset: int) -> int:
+    address = f"http://127.0.0.1:{port}{AT}/logs/job.log?offset={offset}"
+    request = urllib.request.Request(
+        address, data=data, method="PUT", headers={"Content-Type": "application/octet-stream"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return int(json.load(answer)["offset"])
+
+
+def fetched(port: int, place: str) -> dict[str, Any]:
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{place}", timeout=30) as answer:
+                if answer.status == 200:
+                    return json.load(answer)
+        except urllib.error.HTTPError as error:
+            error.close()
+        time.sleep(0.1)
+    raise AssertionError("no report came")
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_what_a_killed_server_has_acknowledged_is_there(tmp_path: Path) -> None:
+    """`kill -9` in mid-stream, three times; then the job is diagnosed as if nothing had been."""
+    log = (
+        b"".join(b"2026-10-01 00:00:%02d INFO step %d loss 2.1\n" % (step % 60, step) for step in range(9000))
+        + KEY_ERROR.encode()
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    acknowledged = 0
+    for wanted in (100_000, 200_000, 300_000, len(log)):
+        process = served(tmp_path, port)
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{AT}/logs/job.log", timeout=10) as answer:
+                known = int(json.load(answer)["offset"])
+            assert known >= acknowledged
+            stored = b"".join(path.read_bytes() for path in sorted((tmp_path / "spool" / "streams").rglob("*.raw.*")))
+            assert stored == log[:known]
+            acknowledged = known
+            while acknowledged < wanted:
+                acknowledged = send(port, log[acknowledged : acknowledged + 7000], acknowledged)
+            if wanted == len(log):
+                end = urllib.request.Request(
+                    f"http://127.0.0.1:{port}{AT}/end",
+                    data=b"{}",
+                    method="POST",
+                    headers={"Content-Type": "application/json"},
+                )
+                with urllib.request.urlopen(end, timeout=10) as answer:
+                    place = answer.headers["location"]
+                found = fetched(port, place)
+                assert found["root_cause"]["evidence"][0]["line"] == log.count(b"\n")
+                process.terminate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                if wanted != len(log):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+            assert process.stderr is not None
+            process.stderr.close()

@@ -1,0 +1,123 @@
+"""Running jobs on a clock of the tests' own: what is handed in, and what is told of a standstill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diagnose.keeping import Keeping
+from diagnose.models import RuleSet
+from diagnose.service.handing import streamed_job
+from diagnose.service.live import Live
+from diagnose.service.stall import StallNotice
+from diagnose.service.streams import JobKey, Streams
+
+JOB = JobKey("p", "gx", "4711", 1)
+
+
+class World:
+    """A clock, and what was told."""
+
+    def __init__(self, folder: Path, rule_set: RuleSet) -> None:
+        self.now = 0.0
+        self.folder, self.rules = folder, rule_set
+        self.ended: list[tuple[JobKey, str, bool]] = []
+        self.stalls: list[StallNotice] = []
+        self.able = True
+        self.live = self.opened()
+
+    def opened(self) -> Live:
+        streams = Streams(str(self.folder), lambda: Keeping(self.rules))
+        self.live = Live(
+            streams, lambda: self.rules, self.hand_in, lambda _job, notice: self.stalls.append(notice),
+            clock=lambda: self.now,
+        )  # fmt: skip
+        return self.live
+
+    def hand_in(self, job: JobKey, said: str, late: bool) -> bool:
+        if self.able:
+            self.ended.append((job, said, late))
+        return self.able
+
+    def until(self, now: float) -> None:
+        while self.now < now:
+            self.now += 1.0
+            self.live.tick()
+
+
+@pytest.fixture
+def world(tmp_path: Path, rule_set: RuleSet) -> Iterator[World]:
+    made = World(tmp_path, rule_set)
+    yield made
+    made.live.close()
+
+
+def test_a_job_is_handed_in_when_its_last_ranks_have_spoken(world: World) -> None:
+    world.live.append(JOB, "a.log", b"line\n", 0)
+    assert world.live.ended(JOB, "failed")
+    assert not world.live.ended(JOB, "failed")
+    world.until(8)
+    world.live.append(JOB, "b.log", b"late\n", 0)
+    world.until(12)
+    assert world.ended == []
+    world.until(14)
+    assert world.ended == [(JOB, "failed", False)]
+    world.live.append(JOB, "a.log", b"", 5)  # nothing new
+    world.until(60)
+    assert len(world.ended) == 1
+    world.live.append(JOB, "a.log", b"very late\n", 5)
+    world.until(80)
+    assert world.ended[1:] == [(JOB, "failed", True)]
+
+
+def test_a_restart_loses_no_end_and_does_none_twice(world: World) -> None:
+    world.live.append(JOB, "a.log", b"line\n", 0)
+    world.live.ended(JOB, "failed")
+    world.until(5)
+    world.live.close()
+    world.opened().start()
+    world.live._stop.set()  # the tests' clock, not its thread, has it tick
+    world.live._thread.join()
+    world.able = False  # the database is away
+    world.until(20)
+    assert world.ended == []
+    world.able = True
+    world.until(30)
+    assert world.ended == [(JOB, "failed", False)]
+    world.opened().start()
+    world.live._stop.set()
+    world.live._thread.join()
+    world.until(90)
+    assert len(world.ended) == 1
+
+
+def test_a_standstill_is_told_and_its_end(world: World) -> None:
+    known, at = 0, 0
+    for step in range(60):
+        line = b"[rank0]: step %d/900 loss 2.31 lr 1e-4\n" % step
+        known = world.live.append(JOB, "a.log", line, known).offset
+        at += 10
+        world.until(at)
+    world.until(at + 1100)
+    assert world.stalls == []
+    world.until(at + 3000)
+    (notice,) = world.stalls
+    assert notice.step == 59
+    assert notice.usual == pytest.approx(10.0)
+    known = world.live.append(JOB, "a.log", b"[rank0]: step 60/900 loss 2.31 lr 1e-4\n", known).offset
+    world.until(at + 3010)
+    assert [notice.over for notice in world.stalls] == [False, True]
+    world.live.append(JOB, "a.log", b"", known, step=70)  # a sender that leaves out steps says which was the last
+    world.until(at + 3020)
+    world.live.ended(JOB, "")
+    world.until(at + 90_000)
+    assert len(world.stalls) == 2
+
+
+def test_what_was_said_at_the_end_is_the_job() -> None:
+    said = '{"scheduler": "slurm", "nodes": ["n1"], "exit": {"code": 3}, "ended_at": "2026-09-14T01:20:00Z"}'
+    job = streamed_job(JOB, said)
+    assert (job.scheduler, job.nodes, job.code, job.ended, job.attempt) == ("slurm", ("n1",), 3, 1789348800.0, 1)
+    assert streamed_job(JOB, "").id == streamed_job(JOB, "no JSON").id == job.id
