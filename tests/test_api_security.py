@@ -29,6 +29,9 @@ ROUTES: dict[tuple[str, str], str | None] = {
     ("post", "/v1/diagnoses/{id}/feedback"): "feedback",
     ("post", "/v1/diagnoses/{id}/inputs"): "submit",
     ("post", "/v1/uploads"): "submit",
+    ("put", "/v1/jobs/{cluster}/{job_id}/{attempt}/logs/{name}"): "submit",
+    ("get", "/v1/jobs/{cluster}/{job_id}/{attempt}/logs/{name}"): "submit",
+    ("post", "/v1/jobs/{cluster}/{job_id}/{attempt}/end"): "submit",
     ("get", "/v1/rules"): "read",
     ("get", "/v1/rules/{id}"): "read",
     ("get", "/v1/taxonomy"): "read",
@@ -82,6 +85,8 @@ class Site:
             how["content"] = b"x"
         elif path in BODIES and method == "post":
             how["json"] = BODIES[path]
+        if path.startswith("/v1/jobs"):
+            path = path.format(cluster="gx", job_id="matrix", attempt=0, name="r0.log") + "?offset=0"
         return self.client.request(method, path.replace("{id}", name), **how)
 
 
@@ -129,6 +134,16 @@ def test_what_is_another_projects_is_not_there(site: Site, method: str, path: st
     answer = site.ask(method, path, site.key(scope or "read", "theirs"))
     assert answer.status_code == 404, answer.text
     assert site.diagnosis not in answer.headers.get("location", "")
+
+
+def test_a_log_of_another_project_is_another_log(site: Site) -> None:
+    path = "/v1/jobs/gx/shared/0/logs/r0.log"
+    ours, theirs = site.key("submit"), site.key("submit", "theirs")
+    assert site.client.put(path, params={"offset": 0}, content=b"ours\n", headers=ours).json()["offset"] == 5
+    assert site.client.get(path, headers=theirs).json()["offset"] == 0
+    assert site.client.put(path, params={"offset": 5}, content=b"x", headers=theirs).status_code == 409
+    assert site.client.get(path, params={"project": "ours"}, headers=theirs).status_code == 403
+    assert site.client.get(path, headers=ours).json()["offset"] == 5
 
 
 def test_lists_hold_ones_own_projects_only(site: Site) -> None:
