@@ -13,6 +13,7 @@ import structlog
 from fastapi.testclient import TestClient
 
 from diagnose.api.app import create_app
+from diagnose.service.jobs import Outcome
 from diagnose.service.settings import ServiceConfig, config_of
 
 structlog.configure(processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()])
@@ -63,3 +64,20 @@ def upload(client: TestClient, data: bytes | str, name: str = "job.log", **how: 
 def job(number: str, *uploads: str, **more: Any) -> dict[str, Any]:
     """A job as a hook hands it in."""
     return {"job_id": number, "logs": [{"upload": one} for one in uploads], **more}
+
+
+def outcome(**how: Any) -> Outcome:
+    """What a diagnosis came to."""
+    known = {
+        "report": "{}",
+        "markdown": "",
+        "screen": "",
+        "status": "failed",
+        "error_type": "KeyError",
+        "attribution": "user",
+        "sureness": "likely",
+        "summary": "KeyError: 'role'",
+        "job_action": "fix_and_resubmit",
+        "rule": None,
+    }
+    return Outcome(**{**known, **how})

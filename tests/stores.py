@@ -27,9 +27,44 @@ DAY = 86_400.0
 NOBODY = JobContext()
 
 
+class PostgresServer:
+    """A Postgres server on a socket of its own, that can be stopped and started again."""
+
+    def __init__(self, command: list[Any], folder: str, home: dict[str, Any]) -> None:
+        self._command, self._home = command, home
+        self.uri = f"postgresql://postgres@/postgres?host={folder}"
+        self._server: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Starts it, and waits until it is there."""
+        server = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **self._home
+        )
+        assert server.stderr is not None
+        said = ""
+        for line in server.stderr:
+            said += line
+            if "ready to accept connections" in line:
+                break
+        assert server.poll() is None, said
+        self._reader = threading.Thread(target=server.stderr.read, daemon=True)  # a full pipe would stop it
+        self._reader.start()
+        self._server = server
+
+    def stop(self) -> None:
+        """Ends it, whoever is connected."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGINT)  # a fast shutdown
+            self._server.wait(30)
+            self._reader.join(10)
+            assert self._server.stderr is not None
+            self._server.stderr.close()
+            self._server = None
+
+
 @contextlib.contextmanager
-def postgres_server() -> Iterator[str]:
-    """The address of a server that runs as long as this does, on a socket of its own.
+def restartable_postgres() -> Iterator[PostgresServer]:
+    """A server that runs as long as this does, on a socket of its own.
 
     The binaries are those of a package. Postgres refuses to run as root: then it runs as nobody, from a copy, since
     that one may see neither the environment nor the folders of tests.
@@ -60,20 +95,19 @@ def postgres_server() -> Iterator[str]:
         assert made.returncode == 0, made.stderr
         settings = ["listen_addresses=", f"unix_socket_directories={folder}", "fsync=off"]
         command = [installed / "bin" / "postgres", "-D", data, *(word for one in settings for word in ("-c", one))]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **home) as server:
-            assert server.stderr is not None
-            said = ""
-            for line in server.stderr:
-                said += line
-                if "ready to accept connections" in line:
-                    break
-            assert server.poll() is None, said
-            threading.Thread(target=server.stderr.read, daemon=True).start()  # a full pipe would stop it
-            try:
-                yield f"postgresql://postgres@/postgres?host={folder}"
-            finally:
-                server.send_signal(signal.SIGINT)  # a fast shutdown
-                server.wait(30)
+        server = PostgresServer(command, folder, home)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def postgres_server() -> Iterator[str]:
+    """The address of a server that runs as long as this does."""
+    with restartable_postgres() as server:
+        yield server.uri
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from diagnose.dataclass import dataclass
 from diagnose.service.paths import Refused
 
 Resolve = Callable[[str, int], Sequence[str]]
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")  # what stands behind is an address of the old kind
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -70,6 +71,8 @@ def _public(address: str, networks: Sequence[Any]) -> bool:
     except ValueError:
         return False
     inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
+    if found in _NAT64:
+        inner = ipaddress.ip_address(int(found) & 0xFFFFFFFF)
     if inner is not None:
         found = inner
     if any(found.version == network.version and found in network for network in networks):

@@ -52,6 +52,7 @@ class Spool:
         self._most, self._upload = most_bytes, upload_bytes
         self._used: int | None = None
         with _told(folder):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
             for name in ("uploads", "work", "pending", "parts"):
                 os.makedirs(os.path.join(folder, name), mode=0o700, exist_ok=True)
 

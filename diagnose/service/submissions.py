@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import and_, delete, func, or_, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from diagnose.errors import UsageError
+from diagnose.errors import StoreError, UsageError
 from diagnose.service.jobs import Absent, Conflict, Filters, InputRef, NewJob, Projects
-from diagnose.store.database import Database
+from diagnose.store.database import Database, is_duplicate
 from diagnose.store.service_tables import Outgoing, Submission, SubmissionInput, UploadRow
 
 
@@ -45,8 +44,9 @@ class Submissions:
         for _ in range(2):
             try:
                 return self._accept(job, replayed=replayed)
-            except IntegrityError:  # somebody sent the same at the same time
-                continue
+            except StoreError as error:  # somebody may have sent the same at the same time
+                if not is_duplicate(error):
+                    raise
         raise Conflict("the same job is being handed in by others; try again")
 
     def _accept(self, job: NewJob, *, replayed: bool) -> tuple[Submission, bool]:
@@ -83,11 +83,7 @@ class Submissions:
                 inputs=[_input(one, now) for one in job.inputs],
             )
             session.add(row)
-            try:
-                session.flush()
-            except IntegrityError:
-                session.expunge_all()
-                raise
+            session.flush()
             return row, True
 
     def _check_uploads(self, session: Session, inputs: Sequence[InputRef], project: str) -> None:

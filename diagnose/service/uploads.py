@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import delete, select
-from sqlalchemy.exc import IntegrityError
 
+from diagnose.errors import StoreError
 from diagnose.service.jobs import Conflict
-from diagnose.store.database import Database
+from diagnose.store.database import Database, is_duplicate
 from diagnose.store.service_tables import Idempotency, SubmissionInput, UploadRow
 
 
@@ -74,5 +74,6 @@ class Uploads:
                 if session.get(Idempotency, key) is None:
                     session.add(Idempotency(key=key, digest=request, answer=answer, created=self._clock()))
                     session.flush()
-        except IntegrityError:
-            return
+        except StoreError as error:
+            if not is_duplicate(error):
+                raise

@@ -53,7 +53,6 @@ def signer_of(config: ServiceConfig) -> Webhook:
         secret = "whsec_" + base64.b64encode(secret.encode()).decode()
     try:
         long_enough = len(base64.b64decode(secret.removeprefix("whsec_"))) >= _LEAST
-        made = Webhook(secret)
     except ValueError:
         long_enough = False
     if not long_enough:
@@ -61,7 +60,7 @@ def signer_of(config: ServiceConfig) -> Webhook:
             f"DIAGNOSE_WEBHOOK_SECRET_FILE: {path} holds no secret of at least {_LEAST} bytes; "
             "`openssl rand -base64 32` makes one"
         )
-    return made
+    return Webhook(secret)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from diagnose.errors import StoreError
@@ -95,6 +95,11 @@ def told(name: str) -> Iterator[None]:
         yield
     except SQLAlchemyError as error:
         raise StoreError(f"the memory {name} {_what(error)}") from error
+
+
+def is_duplicate(error: StoreError) -> bool:
+    """Whether it says that a row is there already: somebody else was quicker."""
+    return isinstance(error.__cause__, IntegrityError)
 
 
 def _what(error: SQLAlchemyError) -> str:

@@ -1,0 +1,145 @@
+"""Accepted jobs and who works on them: one resource for each, one end for each, whoever was thought dead meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from diagnose.service.claims import Claims
+from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice
+from diagnose.service.submissions import Submissions
+from diagnose.service.uploads import Uploads
+from diagnose.store.database import Database, open_database
+from tests.serving import outcome
+
+JOB = NewJob("4711", project="llm", cluster="gx", name="qx7b")
+
+
+@pytest.fixture
+def database(database_address: str) -> Iterator[Database]:
+    with open_database(database_address) as made:
+        yield made
+
+
+def test_the_same_job_handed_in_by_many_at_once_is_one(database: Database) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def hand_in() -> None:
+        row, new = Submissions(database).accept(JOB)
+        seen.append((row.id, new))
+
+    threads = [threading.Thread(target=hand_in) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {name for name, _ in seen} == {JOB.id}
+    assert [new for _, new in seen].count(True) == 1
+
+
+def test_only_the_latest_to_take_a_job_up_may_end_it(database: Database) -> None:
+    Submissions(database).accept(JOB)
+    claims = Claims(database, Notice("https://x.example/"))
+    dead = claims.claim(JOB.id, "a", 3)
+    alive = claims.claim(JOB.id, "b", 3)
+    assert dead
+    assert alive
+    assert not claims.rules_done(dead, outcome())
+    assert not claims.finish(dead, outcome(error_type="Wrong"))
+    assert claims.finish(alive, outcome())
+    assert not claims.finish(alive, outcome(error_type="Twice"))
+    assert not claims.fail(alive, "late")
+    assert claims.claim(JOB.id, "c", 3) is None
+    row = Submissions(database).get(JOB.id, None)
+    assert (row.state, row.error_type) == ("done", "KeyError")
+
+
+def test_a_job_that_ends_its_worker_each_time_ends_as_an_error(database: Database) -> None:
+    Submissions(database).accept(JOB)
+    claims = Claims(database)
+    assert [claims.claim(JOB.id, "w", 3) is not None for _ in range(5)] == [True, True, True, False, False]
+    row = Submissions(database).get(JOB.id, None)
+    assert (row.state, row.tries) == ("error", 3)
+    assert "given up after 3 tries" in (row.error or "")
+
+
+def test_inputs_that_come_meanwhile_make_it_begin_anew(database: Database) -> None:
+    jobs, claims = Submissions(database), Claims(database)
+    jobs.accept(JOB)
+    claim = claims.claim(JOB.id, "w", 3)
+    assert claim
+    row = jobs.add_inputs(JOB.id, [InputRef("kernel", path="/x")], frozenset({"llm"}))
+    assert (row.state, row.revision) == ("queued", 2)
+    assert not claims.finish(claim, outcome())
+    again = claims.claim(JOB.id, "w", 3)
+    assert again
+    assert [one.path for one in again.job.inputs] == ["/x"]
+    assert claims.finish(again, outcome())
+
+
+def test_an_action_that_was_given_stays(database: Database) -> None:
+    jobs, claims = Submissions(database), Claims(database)
+    for seen in (True, False):
+        job = NewJob(f"given-{seen}")
+        jobs.accept(job)
+        claim = claims.claim(job.id, "w", 3)
+        assert claim
+        assert claims.rules_done(claim, outcome(job_action="restart"))
+        if seen:
+            claims.shown(job.id)
+        assert claims.finish(claim, outcome(job_action="wait_and_retry"), lambda: outcome(job_action="restart"))
+        assert jobs.get(job.id, None).job_action == ("restart" if seen else "wait_and_retry")
+
+
+def test_who_is_silent_is_found(database: Database) -> None:
+    now = [1000.0]
+    jobs, claims = Submissions(database, lambda: now[0]), Claims(database, clock=lambda: now[0])
+    for number in "abc":
+        jobs.accept(NewJob(number))
+    claims.claim(NewJob("a").id, "w", 3)
+    claims.claim(NewJob("b").id, "w", 3)
+    now[0] += 30
+    claims.beat([NewJob("a").id])
+    assert set(claims.unfinished(silent_since=now[0] - 20)) == {NewJob("b").id, NewJob("c").id}
+    assert len(claims.unfinished()) == 3
+
+
+def test_a_clock_that_jumps_doubles_nothing(database: Database) -> None:
+    """All leases seem over: jobs are taken up again, and end once all the same."""
+    now = [1000.0]
+    jobs, claims = Submissions(database, lambda: now[0]), Claims(database, Notice("https://x.example/"), lambda: now[0])
+    jobs.accept(JOB)
+    first = claims.claim(JOB.id, "w", 3)
+    assert first
+    now[0] += 86_400 * 365
+    assert claims.unfinished(silent_since=now[0] - 20) == [JOB.id]
+    second = claims.claim(JOB.id, "v", 3)
+    assert second
+    now[0] -= 86_400 * 700
+    assert [claims.finish(second, outcome()), claims.finish(first, outcome())] == [True, False]
+
+
+def test_uploads_are_a_projects_own(database: Database) -> None:
+    uploads, jobs = Uploads(database), Submissions(database)
+    uploads.add("u1", project="llm", name="a.log", size=1, sha256="", key_id="")
+    with pytest.raises(Conflict):
+        jobs.accept(NewJob("1", project="other", inputs=(InputRef("job", upload="u1"),)))
+    jobs.accept(NewJob("1", project="llm", inputs=(InputRef("job", upload="u1"),)))
+    uploads.add("u2", project="llm", name="b.log", size=1, sha256="", key_id="")
+    assert uploads.unused(2e9 * 2) == ["u2"]
+    with pytest.raises(Absent):
+        jobs.delete(NewJob("1", project="llm").id, frozenset({"other"}))
+    assert jobs.delete(NewJob("1", project="llm").id, frozenset({"llm"}))[1] == ("u1",)
+
+
+def test_a_key_of_a_request_is_for_one_request(database: Database, tmp_path: Path) -> None:
+    uploads = Uploads(database)
+    assert uploads.answered("k", "x") is None
+    uploads.remember("k", "x", {"id": "1"})
+    uploads.remember("k", "x", {"id": "2"})
+    assert uploads.answered("k", "x") == {"id": "1"}
+    with pytest.raises(Conflict):
+        uploads.answered("k", "y")
