@@ -27,6 +27,8 @@ diagnose LOG... [options]
        diagnose run [options] -- COMMAND
        diagnose serve | worker | doctor [options]
        diagnose keys {add,list,revoke,rotate} ...
+       diagnose slurm JOB [options]
+       diagnose watch kubernetes [options]
        diagnose completion {bash,zsh,fish}"""
 
 _EPILOG = """\
@@ -139,6 +141,8 @@ def verb_parser() -> argparse.ArgumentParser:
     from diagnose.cli.rules import add_rules_parser
     from diagnose.cli.run import add_run_parser
     from diagnose.cli.serving import add_serving_parsers
+    from diagnose.cli.slurm import add_slurm_parser
+    from diagnose.cli.watch import add_watch_parser
 
     parser = argparse.ArgumentParser(prog="diagnose", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -151,6 +155,8 @@ def verb_parser() -> argparse.ArgumentParser:
     add_serving_parsers(verbs)
     add_keys_parser(verbs)
     add_doctor_parser(verbs)
+    add_slurm_parser(verbs)
+    add_watch_parser(verbs)
     completion = verbs.add_parser(
         "completion",
         help="print a shell completion script",

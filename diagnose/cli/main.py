@@ -172,6 +172,14 @@ def _run(arguments: list[str]) -> int:
             from diagnose.cli.doctor import run_doctor
 
             return run_doctor(options)
+        if options.verb == "slurm":
+            from diagnose.cli.slurm import run_slurm
+
+            return run_slurm(options)
+        if options.verb == "watch":
+            from diagnose.cli.watch import run_watch
+
+            return run_watch(options)
         from diagnose.cli.rules import run_rules
 
         return run_rules(options)

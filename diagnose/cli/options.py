@@ -21,6 +21,8 @@ VERBS = (
     "policy",
     "index",
     "run",
+    "slurm",
+    "watch",
     "serve",
     "worker",
     "keys",

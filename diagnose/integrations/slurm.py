@@ -1,0 +1,391 @@
+"""Slurm's part: what it knows of a job, the job's logs, and the verdict written into the job's comment.
+
+In: a job's number and Slurm's own commands. Out: a `SlurmJob`, the `Evidence` that there is on disk, a comment. Whoever
+runs this may read more than the job's owner: a log is opened only where it belongs to the owner, so that no job can
+have somebody else's file read by naming it as its own. What a job's fields hold is the user's word: nothing of it
+reaches a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, Final
+
+from diagnose.dataclass import dataclass, replace
+from diagnose.errors import DiagnoseError, UsageError
+from diagnose.integrations.summary import Summary, cut
+
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,17}(?:_[0-9]{1,9})?(?:\+[0-9]{1,6})?\Z")
+_COMMAND_SECONDS: Final = 20.0
+_MOST_OUTPUT: Final = 4 * 1024 * 1024
+_FIELD: Final = re.compile(r"([A-Za-z/:_-]+)=(\S*)")
+_WHOLE_LINES: Final = ("StdOut", "StdErr", "WorkDir", "Comment", "Command")  # their values may hold blanks
+_UNDER_WAY: Final = frozenset(
+    {"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"}
+)
+_WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
+# What is decided by: no column of these holds a word of the user's.
+_TRUSTED: Final = ("UID", "User", "State", "ExitCode", "NodeList", "Start", "End")
+# What the rules read.
+_RECORD: Final = (
+    "JobID,JobName,User,State,ExitCode,DerivedExitCode,Reason,NodeList,Start,End,Elapsed,Timelimit,MaxRSS,ReqMem"
+)
+_MARK: Final = "diagnose: "
+_LONGEST_COMMENT: Final = 800
+_MOST_LOGS: Final = 2000
+_POLL: Final = 1.0
+
+Run = Callable[[Sequence[str]], str | None]
+
+
+class SlurmError(DiagnoseError):
+    """Slurm's commands do not say what is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One attempt of a job, as Slurm knows it. `records` are what its commands printed, by name."""
+
+    id: str
+    attempt: int
+    cluster: str
+    name: str = ""
+    user: str = ""
+    uid: int | None = None
+    state: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    nodes: tuple[str, ...] = ()
+    started: str | None = None
+    ended: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    directory: str | None = None
+    comment: str = ""
+    gpus: int | None = None
+    records: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.state in _UNDER_WAY
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether Slurm saw it end well."""
+        return self.state == "COMPLETED"
+
+
+def run_command(command: Sequence[str]) -> str | None:
+    """What one of Slurm's commands prints; None where it cannot be run or fails."""
+    told = told_by(command)
+    return None if told[0] != 0 else told[1]
+
+
+def told_by(command: Sequence[str]) -> tuple[int | None, str, str]:
+    """The exit code, standard output and standard error of a command."""
+    try:
+        done = subprocess.run(  # noqa: S603 - Slurm's own commands, no shell
+            list(command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+            env={**os.environ, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard", "SACCT_FORMAT": ""},
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return None, "", str(error)
+    out, err = (text[:_MOST_OUTPUT].decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+    return done.returncode, out, err
+
+
+def checked_number(text: str) -> str:
+    """A job's number; raises `UsageError` where it is none."""
+    if not _NUMBER.match(text):
+        raise UsageError(f"{text!r} is no number of a Slurm job")
+    return text
+
+
+def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run: Run = run_command) -> SlurmJob:
+    """What Slurm knows of a job; raises `SlurmError` where that is nothing.
+
+    `attempt` counts restarts; without it the last attempt that has ended, or the one that runs, is meant.
+    """
+    number = checked_number(number)
+    shown = run(["scontrol", "show", "job", number]) or ""
+    attempts = _attempts(number, run)
+    if not shown.strip() and not attempts:
+        raise SlurmError(f"Slurm knows no job {number}: neither scontrol nor sacct shows it")
+    facts = _shown(shown)
+    restarts = int(facts["Restarts"]) if re.match(r"\d{1,6}\Z", facts.get("Restarts", "")) else 0
+    waits = facts.get("JobState", "") in _WAITING  # it was requeued: what scontrol shows is the attempt to come
+    if attempt is None:
+        attempt = max(0, restarts - 1) if waits else restarts if shown.strip() else max(0, len(attempts) - 1)
+    stale = not shown.strip() or waits or restarts != attempt
+    row = attempts[attempt] if len(attempts) > attempt else attempts[-1] if attempts else {}
+    if not row and not stale:
+        row = _queued(number, run) | {"ExitCode": facts.get("ExitCode", "")}
+    state = row.get("State", "").split(" ")[0]
+    if not stale and state in _UNDER_WAY | _WAITING | {""}:  # the accounting comes later
+        state = facts.get("JobState", state)
+    exit_code, _, signal = row.get("ExitCode", "").partition(":")
+    record = run(["sacct", "-j", number, "-D", "-P", "-o", _RECORD]) if attempts else None
+    records = [("sacct.txt", _of_attempt(record, number, attempt))] if record else []
+    if not stale:
+        records.append(("scontrol.txt", shown))
+    uid = row.get("UID", "")
+    return SlurmJob(
+        id=number,
+        attempt=attempt,
+        cluster=cluster or os.environ.get("SLURM_CLUSTER_NAME", ""),
+        name=cut(facts.get("JobName", ""), 200),
+        user=row.get("User", ""),
+        uid=int(uid) if re.match(r"\d{1,10}\Z", uid) else None,
+        state=state,
+        exit_code=int(exit_code) if re.match(r"\d{1,5}\Z", exit_code) else None,
+        signal=int(signal) if re.match(r"\d{1,3}\Z", signal) else None,
+        nodes=_hosts(row.get("NodeList", ""), run),
+        started=_time(row.get("Start", "")),
+        ended=_time(row.get("End", "")),
+        stdout=_absolute(facts.get("StdOut")),
+        stderr=_absolute(facts.get("StdErr")),
+        directory=_absolute(facts.get("WorkDir")),
+        comment=facts.get("Comment", ""),
+        gpus=_gpus(facts.get("TRES", "") + " " + facts.get("TresPerNode", "")),
+        records=tuple(records),
+    )
+
+
+def _attempts(number: str, run: Run) -> list[dict[str, str]]:
+    """What the accounting says of the attempts of a job, the oldest first; empty where there is none."""
+    told = run(["sacct", "-j", number, "-D", "-X", "-n", "-P", "-o", ",".join(_TRUSTED)]) or ""
+    rows = [line.split("|") for line in told.splitlines()]
+    return [dict(zip(_TRUSTED, row, strict=True)) for row in rows if len(row) == len(_TRUSTED)]
+
+
+def _queued(number: str, run: Run) -> dict[str, str]:
+    """The same of a job that slurmctld still remembers."""
+    rows = (run(["squeue", "-h", "-t", "all", "-j", number, "-o", "%U|%u|%T||%N|%S|%e"]) or "").splitlines()
+    row = rows[0].split("|") if len(rows) == 1 else []
+    return dict(zip(_TRUSTED, row, strict=True)) if len(row) == len(_TRUSTED) else {}
+
+
+def _shown(text: str) -> dict[str, str]:
+    """The fields of `scontrol show job`. The user chooses some of them, and may put others into those."""
+    fields: dict[str, str] = {}
+    for line in text.split("\n"):
+        key, equals, value = line.strip().partition("=")
+        if equals and key in _WHOLE_LINES:
+            fields[key] = value
+        elif line.startswith("JobId="):
+            fields["JobName"] = line.partition(" JobName=")[2]
+        else:
+            fields.update(_FIELD.findall(line))
+    return fields
+
+
+def _of_attempt(text: str, number: str, attempt: int) -> str:
+    """What sacct says of one attempt: where there were several, only that one's lines."""
+    lines = text.splitlines()
+    begins = [at for at, line in enumerate(lines) if line.partition("|")[0] == number]
+    if len(begins) < 2 or attempt >= len(begins):
+        return text
+    last = begins[attempt + 1] if attempt + 1 < len(begins) else len(lines)
+    return "\n".join([lines[0], *lines[begins[attempt] : last]]) + "\n"
+
+
+def _hosts(nodes: str, run: Run) -> tuple[str, ...]:
+    """The names in `gx-[01-04]`."""
+    if not nodes or nodes in ("(null)", "None assigned", "None"):
+        return ()
+    if "[" not in nodes:
+        return tuple(nodes.split(","))[:20_000]
+    return tuple((run(["scontrol", "show", "hostnames", nodes]) or "").split())[:20_000]
+
+
+def _time(text: str) -> str | None:
+    """A time with the zone of this machine, which Slurm leaves out."""
+    if not re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\Z", text):
+        return None
+    seconds = time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _absolute(path: str | None) -> str | None:
+    return path if path and path.startswith("/") and path != "/dev/null" and "\0" not in path else None
+
+
+def _gpus(tres: str) -> int | None:
+    found = re.search(r"gres[/:]gpu[=:](?:[a-z0-9_.-]+[=:])?([0-9]{1,7})\b", tres)
+    return int(found[1]) if found else None
+
+
+def wait_for_end(
+    number: str,
+    *,
+    attempt: int | None = None,
+    restart_count: int | None = None,
+    cluster: str = "",
+    seconds: float = 0.0,
+    run: Run = run_command,
+) -> SlurmJob:
+    """The job as soon as it has ended, and its accounting with it; after `seconds` as it is.
+
+    `restart_count` is what the hook was told (`ended_attempt`), in place of `attempt`.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        if restart_count is not None:
+            attempt = ended_attempt(number, restart_count, run)
+        if restart_count is None or attempt is not None:
+            job = read_job(number, attempt=attempt, cluster=cluster, run=run)
+            if not job.under_way and job.state not in _WAITING | {""}:
+                return job
+        if time.monotonic() >= until:
+            return read_job(number, attempt=attempt, cluster=cluster, run=run)
+        time.sleep(_POLL)
+
+
+def ended_attempt(number: str, restart_count: int, run: Run = run_command) -> int | None:
+    """Which attempt has ended when slurmctld runs its epilog with this count of restarts; None while it is not known.
+
+    The count of a job that was put back into the queue is that of the attempt to come already.
+    """
+    facts = _shown(run(["scontrol", "show", "job", checked_number(number)]) or "")
+    state, restarts = facts.get("JobState", ""), facts.get("Restarts", "")
+    if state == "COMPLETING":
+        return None
+    if not state:  # slurmctld has forgotten it
+        return restart_count if len(_attempts(number, run)) > restart_count else max(0, restart_count - 1)
+    over = state not in _UNDER_WAY | _WAITING and restarts == str(restart_count)
+    return restart_count if over else max(0, restart_count - 1)
+
+
+def ending(job: SlurmJob, code: int) -> SlurmJob:
+    """A job that still runs, as it will be once its script has ended with a code: Slurm does not know yet."""
+    record = f"JobID|User|State|ExitCode\n{job.id}|{job.user}|FAILED|{code}:0\n"
+    return replace(job, state="FAILED", exit_code=code, signal=0, records=(("sacct.txt", record),))
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A log that is open, and the name to show it by."""
+
+    name: str
+    file: BinaryIO
+    path: str
+
+
+@contextlib.contextmanager
+def open_logs(
+    job: SlurmJob, *, patterns: Sequence[str] = (), kernel_logs: str | None = None, tell: Callable[[str], None]
+) -> Iterator[tuple[list[Opened], list[Opened]]]:
+    """The job's own logs, and the kernel logs that its nodes have left in the directory `kernel_logs`.
+
+    `patterns` name further logs; {job}, {attempt} and {directory} stand for the job's own.
+    """
+    paths = list(dict.fromkeys(path for path in (job.stdout, job.stderr) if path))
+    for pattern in patterns:
+        values = {
+            "{job}": job.id,
+            "{attempt}": str(job.attempt),
+            "{directory}": glob.escape(job.directory or "/nowhere"),
+        }
+        for name, value in values.items():
+            pattern = pattern.replace(name, value)  # noqa: PLW2901 - put together step by step
+        paths.extend(sorted(glob.glob(pattern, recursive=True))[:_MOST_LOGS])
+    kernels = []
+    if kernel_logs is not None:
+        kernels = sorted(
+            glob.glob(os.path.join(glob.escape(kernel_logs), kernel_folder(job.cluster, job.id), "*.dmesg"))
+        )
+    with contextlib.ExitStack() as stack:
+        logs = [one for path in dict.fromkeys(paths) if (one := _open(path, {job.uid}, tell, stack)) is not None]
+        nodes = [one for path in kernels if (one := _open(path, {0, os.geteuid()}, tell, stack)) is not None]
+        yield _named(logs), _named(nodes)
+
+
+def kernel_folder(cluster: str, number: str) -> str:
+    """The name of the folder into which a job's nodes put their kernel logs."""
+    plain = "".join(char if char.isalnum() or char in "._-" else "_" for char in cluster) or "cluster"
+    return f"{plain}-{checked_number(number)}"
+
+
+def _open(
+    path: str, owners: set[int | None], tell: Callable[[str], None], stack: contextlib.ExitStack
+) -> Opened | None:
+    shown = cut(path, 200)
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        tell(f"{shown}: {error.strerror}; the verdict does without it")
+        return None
+    file = stack.enter_context(os.fdopen(number, "rb"))
+    status = os.fstat(number)
+    if not stat.S_ISREG(status.st_mode):
+        tell(f"{shown}: no ordinary file; the verdict does without it")
+        return None
+    if status.st_uid not in owners:
+        tell(f"{shown}: not the job owner's file; the verdict does without it")
+        return None
+    return Opened(os.path.basename(path), file, path)
+
+
+def _named(opened: list[Opened]) -> list[Opened]:
+    """The same with names that tell them apart."""
+    names = [one.name for one in opened]
+    return [
+        one if names.count(one.name) == 1 else Opened(f"{at}-{one.name}", one.file, one.path)
+        for at, one in enumerate(opened)
+    ]
+
+
+def lay_out(folder: str, name: str, opened: Sequence[Opened]) -> list[str]:
+    """Links to what is open, under names to show: what was checked is what is read, whatever is put in its place."""
+    os.makedirs(os.path.join(folder, name), exist_ok=True)
+    made = []
+    for one in opened:
+        path = os.path.join(name, one.name)
+        os.symlink(f"/proc/{os.getpid()}/fd/{one.file.fileno()}", os.path.join(folder, path))
+        made.append(path)
+    return made
+
+
+def write_comment(job: SlurmJob, summary: Summary, *, admin: bool = False) -> str | None:
+    """Writes the verdict into the job's comment; returns in words why it could not be.
+
+    A job that runs is told to slurmctld; of one that has ended only the accounting can be changed, by an operator.
+    What the user has written there stays.
+    """
+    line = comment_line(summary)
+    own = job.comment.split(_MARK)[0].rstrip(" ;")
+    text = f"{_plain(own)}; {line}" if own and own != "(null)" and not admin else line
+    field = "admincomment" if admin else "comment"
+    code, _, said = told_by(["scontrol", "update", f"jobid={job.id}", f"{field}={text}"])
+    if code == 0:
+        return None
+    ended = ["sacctmgr", "-i", "modify", "job", "where", f"jobid={job.id}"]
+    if job.cluster:
+        ended.append(f"cluster={job.cluster}")
+    code, out, more = told_by([*ended, "set", f"{field}='{text}'"])
+    if code == 0 and "Modified" in out:
+        return None
+    reason = cut(more or out or said, 200)
+    return f"the comment of job {job.id} was not written: {reason}"
+
+
+def comment_line(summary: Summary) -> str:
+    """The verdict as a comment: one line, none of whose characters mean anything to Slurm's commands."""
+    return _plain(_MARK + summary.line(_LONGEST_COMMENT))
+
+
+def _plain(text: str) -> str:
+    told = "".join(char if char not in "'\"\\|`$" else " " for char in cut(text, 4 * _LONGEST_COMMENT))
+    return cut(told.replace("=", ":"), _LONGEST_COMMENT)

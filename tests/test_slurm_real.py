@@ -1,0 +1,217 @@
+"""The Slurm hooks on a real Slurm with accounting: jobs that really fail, each with the verdict in its comment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commandline import ROOT
+from tests.slurmcluster import Cluster, cluster, missing
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing(accounting=True)), reason=missing(accounting=True) or "a cluster can be had"),
+]
+
+HOOKS = Path(ROOT, "deploy", "slurm")
+_PATIENCE = 120.0
+
+# What each job does, its options, and what the verdict in its comment begins with.
+STEPS = "echo 'step 1 loss 2.5'; echo 'step 2 loss 2.4'\n"
+NCCL = (
+    "[rank0]:[E1130 10:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=8871, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600009 milliseconds "
+    "before timing out."
+)
+JOBS = {
+    "exit code": ("exit 3\n", (), "FAILED cause not found"),
+    "exception": (STEPS + "python3 -c \"{}['role']\"\n", (), "FAILED your code KeyError"),
+    "missing file": (STEPS + "python3 -c \"open('/no/such/data.bin')\"\n", (), "FAILED your code FileNotFoundError"),
+    "memory": (
+        "python3 -c 'x = [0] * 100_000_000; import time; time.sleep(60)'\n",
+        (),
+        "FAILED your code HostOutOfMemory",
+    ),
+    "ulimit": ("ulimit -v 200000; python3 -c 'x = [0] * 1_000_000_000'\n", ("--mem=400M",), "FAILED your code "),
+    "segmentation fault": (
+        "python3 -c 'import ctypes; ctypes.string_at(0)'\n",
+        (),
+        "FAILED your code SegmentationFault",
+    ),
+    "signal": ("python3 -c 'import os; os.kill(os.getpid(), 9)'\n", (), "FAILED not attributed ProcessKilled"),
+    "hung": (STEPS + f"echo '{NCCL}'; kill -ABRT $$\n", (), "FAILED "),
+    "time limit": (STEPS + "sleep 300\n", ("--time=1",), "FAILED scheduler TimeLimitExceeded"),
+    "cancelled": (STEPS + "sleep 300\n", (), "FAILED the user JobCancelled"),
+    "preempted": (STEPS + "sleep 300\n", ("--requeue",), "FAILED scheduler Preempted"),
+    "node": (STEPS + "sleep 300\n", ("--no-requeue",), "FAILED infrastructure NodeFailure"),
+    "gpu": (
+        STEPS + "echo 'torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered'; exit 1\n",
+        ("--gres=gpu:1",),
+        "FAILED infrastructure ECCError",
+    ),
+}
+NOT_TOLD = ("cancelled", "preempted")
+OWNER_ONLY = ("exception", "missing file", "memory", "segmentation fault", "time limit")
+
+
+def prepared(folder: Path) -> str:
+    """Installs the hooks as an administrator would."""
+    (folder / "bin").mkdir()
+    command = folder / "bin" / "diagnose"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m diagnose "$@"\n')
+    tell = folder / "bin" / "tell"
+    tell.write_text(f"#!/bin/sh\ncat >> {folder}/told.jsonl; echo >> {folder}/told.jsonl\n")
+    journal = folder / "bin" / "journalctl"  # a node whose GPU fails while the job `gpu` runs
+    journal.write_text(
+        f'#!/bin/sh\n[ -e {folder}/gpu-job ] && [ "$(cat {folder}/gpu-job)" = "$SLURM_JOB_ID" ] || exit 0\n'
+        "now=$(date +%Y-%m-%dT%H:%M:%S.000000%:z)\n"
+        'echo "$now $(hostname -s) kernel: NVRM: Xid (PCI:0000:52:00): 48, pid=7102, name=python3, '
+        'An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 2, subpartition 0."\n'
+    )
+    (folder / "diagnose.conf").write_text(
+        f"SLURM_CONF={folder}/slurm.conf\nPATH={folder}/bin:$PATH\nDIAGNOSE={command}\nDIAGNOSE_SPOOL={folder}/diagnose\n"
+        f"DIAGNOSE_KERNEL_LOGS={folder}/kernel\nDIAGNOSE_SETTLE=1\nDIAGNOSE_NOTICES={folder}/notices.sqlite3\n"
+        f"DIAGNOSE_NOTICE_COMMAND={tell}\nDIAGNOSE_ACT=rehearse\nDIAGNOSE_ACT_TRAIL={folder}/acted.jsonl\n"
+        f"XDG_CACHE_HOME={folder}/cache\nDIAGNOSE_NODE_STATE={folder}/last-job\n"
+    )
+    hooks = []
+    for key, name in (("EpilogSlurmctld", "epilogslurmctld"), ("Epilog", "epilog")):
+        hook = folder / "bin" / name
+        text = (HOOKS / name).read_text()
+        hook.write_text(text.replace("${DIAGNOSE_CONF:-/etc/diagnose/slurm.conf}", f"{folder}/diagnose.conf"))
+        hooks.append(f"{key}={hook}")
+    for file in (folder / "bin").iterdir():
+        file.chmod(0o755)
+    (folder / "kernel").mkdir()
+    return "\n".join(hooks)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Cluster]:
+    with cluster(prepared, accounting=True) as made:
+        yield made
+
+
+def comment(slurm: Cluster, job: str) -> str:
+    """A job's comment, as soon as there is one."""
+
+    def asked() -> str:
+        lines = slurm.call("sacct", "-j", job, "-D", "-X", "-n", "-P", "-o", "Comment", check=False).split("\n")
+        waits = slurm.job(job).get("Comment", "")  # of a job that is in the queue again
+        return next((line for line in (*lines, waits) if "diagnose: " in line), "")
+
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        if text := asked():
+            return text
+        time.sleep(0.3)
+    log = slurm.folder / "diagnose" / "hook.log"
+    raise AssertionError(f"job {job} has no comment\n{log.read_text() if log.exists() else 'no log'}\n{slurm.logs()}")
+
+
+def test_jobs_that_fail_are_diagnosed(slurm: Cluster) -> None:
+    numbers: dict[str, str] = {}
+
+    def submit(name: str) -> str:
+        script, options, _ = JOBS[name]
+        numbers[name] = slurm.submit(script, f"--job-name={name.replace(' ', '-')}", *options)
+        return numbers[name]
+
+    limited = submit("time limit")
+    slurm.running(limited)
+    for name in JOBS:
+        if name in ("time limit", "node", "preempted"):
+            continue
+        number = submit(name)
+        if name == "gpu":
+            (slurm.folder / "gpu-job").write_text(number)
+        if name == "cancelled":
+            slurm.running(number)
+            time.sleep(1)
+            slurm.call("scancel", number)
+        slurm.ended(number)
+    slurm.ended(limited, 120)
+    slurm.running(submit("node"))
+    time.sleep(1)
+    slurm.call("scontrol", "update", f"nodename={slurm.node}", "state=down", "reason=test")
+    slurm.ended(numbers["node"])
+    slurm.call("scontrol", "update", f"nodename={slurm.node}", "state=resume", check=False)
+    slurm.running(submit("preempted"))
+    time.sleep(1)
+    slurm.ended(slurm.submit("true\n", "-p", "high", "--exclusive"))
+
+    wrong = {}
+    for name, number in numbers.items():
+        said = comment(slurm, number)
+        # What sacctmgr is given it keeps in small letters.
+        if not said.lower().startswith(f"diagnose: {JOBS[name][2]}".lower()):
+            out = slurm.folder / "work" / f"slurm-{number}.out"
+            wrong[name] = (said, out.read_text() if out.exists() else "")
+    assert wrong == {}
+
+    notices = [json.loads(line) for line in (slurm.folder / "told.jsonl").read_text().splitlines() if line]
+    told = {job["job_id"]: notice for notice in notices for job in notice["jobs"]}
+    for name in NOT_TOLD:
+        assert numbers[name] not in told, name
+    for name in OWNER_ONLY:
+        assert told[numbers[name]]["audience"] == "owner", name
+    assert [notice["jobs"][0]["job_id"] for notice in notices if notice["page"]] == [numbers["gpu"]]
+
+    hook = (slurm.folder / "diagnose" / "hook.log").read_text()
+    assert "internal error" not in hook
+    known = slurm.call("sacct", "-j", numbers["preempted"], "-D", "-X", "-n", "-P", "-o", "State")
+    assert known.startswith(("PREEMPTED", "REQUEUED")), known
+
+    acted = [json.loads(line) for line in (slurm.folder / "acted.jsonl").read_text().splitlines()]
+    assert {entry["outcome"] for entry in acted} <= {"rehearsed", "refused"}
+    assert [entry["target"] for entry in acted if entry["kind"] == "drain"] == [slurm.node]
+    assert "idle" in slurm.call("sinfo", "-h", "-o", "%t")  # nothing was drained
+
+
+def test_the_hook_returns_at_once_and_with_zero(slurm: Cluster) -> None:
+    env = {**slurm.environment, "SLURM_JOB_ID": "999999", "SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_RESTART_COUNT": "0"}
+    taken = []
+    for _ in range(9):
+        began = time.monotonic()
+        done = subprocess.run([slurm.folder / "bin" / "epilogslurmctld"], env=env, check=False, timeout=10)
+        taken.append(time.monotonic() - began)
+        assert done.returncode == 0
+    assert sorted(taken)[4] < 0.1
+
+
+def test_a_trap_needs_no_rights(slurm: Cluster) -> None:
+    script = f". {HOOKS}/trap.sh\n{STEPS}python3 -c \"{{}}['role']\"\n"
+    number = slurm.submit(
+        script,
+        "--comment=mine",
+        f"--export=ALL,DIAGNOSE={slurm.folder}/bin/diagnose,XDG_CACHE_HOME={slurm.folder}/cache",
+    )
+    ended = slurm.ended(number)
+    assert ended["ExitCode"] == "1:0"
+    assert ended["Comment"].startswith("mine; diagnose: FAILED your code KeyError")
+    out = (slurm.folder / "work" / f"slurm-{number}.out").read_text()
+    assert "FAILED  your code  KeyError" in out
+
+
+def test_afternotok_needs_no_rights(slurm: Cluster) -> None:
+    first = slurm.submit(STEPS + "sleep 2; python3 -c \"{}['role']\"\n")
+    second = slurm.call(
+        "sbatch", "--parsable", "--mem=500M", f"--dependency=afternotok:{first}",
+        f"--export=ALL,DIAGNOSE={slurm.folder}/bin/diagnose,XDG_CACHE_HOME={slurm.folder}/cache",
+        str(HOOKS / "afternotok.sbatch"), first,
+    ).strip()  # fmt: skip
+    assert slurm.ended(second)["JobState"] == "COMPLETED"
+    assert "FAILED  your code  KeyError" in (slurm.folder / "work" / f"diagnose-{second}.out").read_text()
+
+
+def test_a_job_that_succeeds_is_left_alone(slurm: Cluster) -> None:
+    number = slurm.submit("true\n")
+    slurm.ended(number)
+    slurm.until(lambda: not list((slurm.folder / "diagnose" / "jobs").glob(f"{number}-*")), "the hook to be done")
+    assert "diagnose" not in slurm.call("sacct", "-j", number, "-X", "-n", "-P", "-o", "Comment")
