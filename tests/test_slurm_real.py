@@ -38,7 +38,11 @@ JOBS = {
         (),
         "FAILED your code HostOutOfMemory",
     ),
-    "ulimit": ("ulimit -v 200000; python3 -c 'x = [0] * 1_000_000_000'\n", ("--mem=400M",), "FAILED your code "),
+    "ulimit": (
+        "ulimit -v 200000; python3 -c 'x = [0] * 1_000_000_000'\n",
+        ("--mem=400M",),
+        "FAILED not attributed HostOutOfMemory",
+    ),
     "segmentation fault": (
         "python3 -c 'import ctypes; ctypes.string_at(0)'\n",
         (),
@@ -47,7 +51,7 @@ JOBS = {
     "signal": ("python3 -c 'import os; os.kill(os.getpid(), 9)'\n", (), "FAILED not attributed ProcessKilled"),
     "hung": (STEPS + f"echo '{NCCL}'; kill -ABRT $$\n", (), "FAILED "),
     "time limit": (STEPS + "sleep 300\n", ("--time=1",), "FAILED scheduler TimeLimitExceeded"),
-    "cancelled": (STEPS + "sleep 300\n", (), "FAILED the user JobCancelled"),
+    "cancelled": (STEPS + "sleep 300\n", ("--uid=65534",), "FAILED the user JobCancelled"),
     "preempted": (STEPS + "sleep 300\n", ("--requeue",), "FAILED scheduler Preempted"),
     "node": (STEPS + "sleep 300\n", ("--no-requeue",), "FAILED infrastructure NodeFailure"),
     "gpu": (
@@ -89,6 +93,7 @@ def prepared(folder: Path) -> str:
     for file in (folder / "bin").iterdir():
         file.chmod(0o755)
     (folder / "kernel").mkdir()
+    (folder / "work").chmod(0o777)  # users write there
     return "\n".join(hooks)
 
 
@@ -134,7 +139,7 @@ def test_jobs_that_fail_are_diagnosed(slurm: Cluster) -> None:
         if name == "cancelled":
             slurm.running(number)
             time.sleep(1)
-            slurm.call("scancel", number)
+            slurm.call("runuser", "-u", "nobody", "--", "scancel", number)
         slurm.ended(number)
     slurm.ended(limited, 120)
     slurm.running(submit("node"))

@@ -78,7 +78,8 @@ def actions(job: JobRef, summary: Summary, nodes: Sequence[str]) -> list[Action]
     if not summary.failed or summary.error_type is None or summary.sureness not in ("confirmed", "likely"):
         return []
     why = cut(f"diagnose: {summary.error_type} in job {job.job_id}: {summary.cause}", 200)
-    found = [Action("drain", node.host, why) for node in summary.nodes if node.action in _DRAINS and node.host in nodes]
+    hosts = dict.fromkeys(node.host for node in summary.nodes if node.action in _DRAINS and node.host in nodes)
+    found = [Action("drain", host, why) for host in hosts]
     if summary.effect in ("restart", "elsewhere") and summary.job != "wait_and_retry":
         exclude = tuple(host for host in summary.excluded_hosts if host in nodes)
         found.append(Action("requeue", job.job_id, why, exclude))

@@ -35,7 +35,7 @@ _WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXI
 _TRUSTED: Final = ("UID", "User", "State", "ExitCode", "NodeList", "Start", "End")
 # What the rules read.
 _RECORD: Final = (
-    "JobID,JobName,User,State,ExitCode,DerivedExitCode,Reason,NodeList,Start,End,Elapsed,Timelimit,MaxRSS,ReqMem"
+    "JobID,JobName,User,State,ExitCode,DerivedExitCode,Reason,NodeList,Start,End,Elapsed,Timelimit,MaxRSS,ReqMem,UID"
 )
 _MARK: Final = "diagnose: "
 _LONGEST_COMMENT: Final = 800

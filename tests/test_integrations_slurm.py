@@ -1,0 +1,382 @@
+"""Slurm's part with Slurm's commands as stand-ins that print what the real ones print."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from diagnose.errors import UsageError
+from diagnose.integrations.slurm import (
+    SlurmError,
+    comment_line,
+    ended_attempt,
+    kernel_folder,
+    lay_out,
+    open_logs,
+    read_job,
+    write_comment,
+)
+from diagnose.integrations.summary import Summary, summary_of
+from tests.commandline import ROOT, environment, start
+
+HOOKS = Path(ROOT, "deploy", "slurm")
+ME = os.geteuid()
+_PATIENCE = 60.0
+
+# As Slurm 22.05 prints it.
+SHOWN = """\
+JobId=4711 JobName=qx7b
+   UserId=ada({uid}) GroupId=ml(100) MCS_label=N/A
+   Priority=4294901759 Nice=0 Account=(null) QOS=(null)
+   JobState={state} Reason=NonZeroExitCode Dependency=(null)
+   Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode=1:0
+   RunTime=00:20:00 TimeLimit=01:00:00 TimeMin=N/A
+   StartTime=2026-11-30T17:00:00 EndTime=2026-11-30T17:20:00 Deadline=N/A
+   NodeList=gx-[01-02]
+   TRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=16
+   Comment={comment}
+   Command={folder}/job.sh
+   WorkDir={folder}
+   StdErr={folder}/slurm-4711.out
+   StdIn=/dev/null
+   StdOut={folder}/slurm-4711.out
+   Power=
+"""
+TRUSTED = "{uid}|ada|FAILED|1:0|gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00\n"
+RECORD = (
+    "JobID|JobName|User|State|ExitCode|DerivedExitCode|Reason|NodeList|Start|End|Elapsed|Timelimit|MaxRSS|ReqMem|UID\n"
+    "4711|qx7b|ada|FAILED|1:0|0:0||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|00:20:00|01:00:00||100M|{uid}\n"
+)
+LOG = (
+    'step 1 loss 2.5\nTraceback (most recent call last):\n  File "/job/train.py", line 3, in <module>\n    f()\n'
+    "KeyError: 'role'\n"
+)
+BUG = Summary("failed", "KeyError", "user", "likely", "KeyError: 'role'", job="fix_and_resubmit")
+
+
+class Slurm:
+    """What the commands print."""
+
+    def __init__(self, folder: Path, **more: object) -> None:
+        values = {"uid": ME, "state": "FAILED", "restarts": 0, "comment": "", "folder": folder, **more}
+        self.shown = SHOWN.format(**values)
+        self.trusted = TRUSTED.format(**values)
+        self.record = RECORD.format(**values)
+        self.queued = f"{values['uid']}|ada|{values['state']}||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00\n"
+
+    def run(self, command: Sequence[str]) -> str | None:
+        if command[:3] == ["scontrol", "show", "hostnames"]:
+            return "gx-01\ngx-02\n"
+        if command[0] == "scontrol":
+            return self.shown or None
+        if command[0] == "squeue":
+            return self.queued
+        return self.trusted if "-X" in command else self.record
+
+
+def test_what_slurm_knows_of_a_job(tmp_path: Path) -> None:
+    job = read_job("4711", cluster="lab", run=Slurm(tmp_path).run)
+    assert (job.name, job.user, job.uid, job.state, job.exit_code, job.signal) == ("qx7b", "ada", ME, "FAILED", 1, 0)
+    assert (job.nodes, job.gpus, job.stdout) == (("gx-01", "gx-02"), 16, f"{tmp_path}/slurm-4711.out")
+    assert [name for name, _ in job.records] == ["sacct.txt", "scontrol.txt"]
+    assert job.started is not None
+    assert job.started.endswith("Z")
+
+
+def test_without_accounting(tmp_path: Path) -> None:
+    slurm = Slurm(tmp_path)
+    slurm.trusted = ""
+    job = read_job("4711", run=slurm.run)
+    assert (job.uid, job.state, job.exit_code, job.nodes) == (ME, "FAILED", 1, ("gx-01", "gx-02"))
+    assert [name for name, _ in job.records] == ["scontrol.txt"]
+
+
+def test_a_job_that_slurmctld_has_forgotten(tmp_path: Path) -> None:
+    slurm = Slurm(tmp_path)
+    slurm.shown = ""
+    job = read_job("4711", run=slurm.run)
+    assert (job.state, job.stdout, [name for name, _ in job.records]) == ("FAILED", None, ["sacct.txt"])
+
+
+def test_no_such_job() -> None:
+    with pytest.raises(SlurmError, match="knows no job 99"):
+        read_job("99", run=lambda _: None)
+
+
+@pytest.mark.parametrize("number", ["", "0", "-1", "4711; rm", "../4711", "4711\n", "4" * 40, "٤"])
+def test_what_is_no_number(number: str) -> None:
+    with pytest.raises(UsageError):
+        read_job(number, run=lambda _: None)
+
+
+def test_a_job_in_the_queue_again_is_the_attempt_that_ended(tmp_path: Path) -> None:
+    slurm = Slurm(tmp_path, state="PENDING", restarts=1)
+    slurm.trusted = slurm.trusted.replace("FAILED", "PREEMPTED")
+    slurm.record = slurm.record.replace("FAILED", "PREEMPTED")
+    assert ended_attempt("4711", 1, slurm.run) == 0
+    job = read_job("4711", attempt=0, run=slurm.run)
+    assert (job.attempt, job.state, [name for name, _ in job.records]) == (0, "PREEMPTED", ["sacct.txt"])
+
+
+@pytest.mark.parametrize(
+    "state, restarts, count, expected",
+    [
+        ("FAILED", 0, 0, 0),
+        ("FAILED", 1, 1, 1),
+        ("PENDING", 1, 1, 0),
+        ("RUNNING", 1, 1, 0),  # it runs again already
+        ("RUNNING", 2, 1, 0),
+        ("COMPLETING", 1, 1, None),
+    ],
+)
+def test_which_attempt_has_ended(tmp_path: Path, state: str, restarts: int, count: int, expected: int | None) -> None:
+    assert ended_attempt("4711", count, Slurm(tmp_path, state=state, restarts=restarts).run) == expected
+
+
+def test_the_lines_of_one_attempt(tmp_path: Path) -> None:
+    slurm = Slurm(tmp_path, restarts=1)
+    slurm.trusted = slurm.trusted.replace("FAILED", "NODE_FAIL") + slurm.trusted
+    head, row = slurm.record.splitlines()
+    slurm.record = "\n".join([head, row.replace("FAILED", "NODE_FAIL"), row]) + "\n"
+    for attempt, state in ((0, "NODE_FAIL"), (1, "FAILED")):
+        job = read_job("4711", attempt=attempt, run=slurm.run)
+        assert job.state == state
+        assert dict(job.records)["sacct.txt"].splitlines() == [head, row.replace("FAILED", state)]
+
+
+def test_a_user_cannot_speak_for_slurm(tmp_path: Path) -> None:
+    slurm = Slurm(tmp_path, comment="x\n   UserId=root(0) JobState=FAILED\n   NodeList=gx-99")
+    job = read_job("4711", run=slurm.run)
+    assert (job.uid, job.nodes) == (ME, ("gx-01", "gx-02"))
+    slurm.trusted = slurm.trusted.replace(f"{ME}|ada", "x|ada")
+    assert read_job("4711", run=slurm.run).uid is None
+
+
+def test_only_the_owners_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "slurm-4711.out").write_text(LOG)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a[1].log").write_text("mine")
+    (tmp_path / "logs" / "link.log").symlink_to("/etc/hostname")
+    os.mkfifo(tmp_path / "logs" / "pipe.log")
+    said: list[str] = []
+    job = read_job("4711", run=Slurm(tmp_path).run)
+    with open_logs(job, patterns=["{directory}/logs/*.log", "/no/such/{job}"], tell=said.append) as (logs, kernels):
+        names = [one.name for one in logs]
+        assert kernels == []
+    assert names[:2] == ["slurm-4711.out", "a[1].log"]
+    assert any("pipe.log: no ordinary file" in line for line in said)
+    strange = read_job("4711", run=Slurm(tmp_path, uid=ME + 1).run)
+    said.clear()
+    with open_logs(strange, tell=said.append) as (logs, _):
+        assert logs == []
+    assert said == [f"{tmp_path}/slurm-4711.out: not the job owner's file; the verdict does without it"]
+
+
+def test_what_was_checked_is_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "slurm-4711.out").write_text("the job's own")
+    job = read_job("4711", run=Slurm(tmp_path).run)
+    with open_logs(job, tell=print) as (logs, _):
+        (tmp_path / "slurm-4711.out").unlink()
+        (tmp_path / "slurm-4711.out").symlink_to("/etc/passwd")
+        (path,) = lay_out(str(tmp_path), "laid", logs)
+        assert (tmp_path / path).read_text() == "the job's own"
+
+
+def test_kernel_logs_of_the_nodes(tmp_path: Path) -> None:
+    folder = tmp_path / "kernel" / kernel_folder("lab", "4711")
+    folder.mkdir(parents=True)
+    (folder / "gx-01.dmesg").write_text("line")
+    (folder / ".gx-02.part").write_text("not yet")
+    job = read_job("4711", cluster="lab", run=Slurm(tmp_path).run)
+    with open_logs(job, kernel_logs=str(tmp_path / "kernel"), tell=lambda _: None) as (_, kernels):
+        assert [one.name for one in kernels] == ["gx-01.dmesg"]
+
+
+def test_comments_are_one_plain_line() -> None:
+    hostile = summary_of(
+        {
+            "status": "failed", "error_type": "KeyError", "attribution": "user", "sureness": "likely",
+            "root_cause": {"summary": "'x' = \"y\" | \x1b[31m`rm`\n$(id) \u202e" + "z" * 5000},
+            "recovery": {"job": "restart_elsewhere", "nodes": [{"host": "gx", "action": "explode", "why": ""}, 7]},
+            "culprits": "none",
+        }
+    )  # fmt: skip
+    line = comment_line(hostile)
+    assert line.startswith("diagnose: FAILED your code KeyError: x : y")
+    assert len(line) <= 800
+    assert not set(line) & set("'\"\\|`$=\n\x1b\u202e")
+    assert hostile.nodes == ()
+
+
+def stubs(folder: Path, **scripts: str) -> dict[str, str]:
+    """An environment in which Slurm's commands are scripts."""
+    (folder / "bin").mkdir(exist_ok=True)
+    for name, text in scripts.items():
+        path = folder / "bin" / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    return {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+
+
+def test_a_comment_of_a_job_that_has_ended_goes_to_the_accounting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stubs(
+        tmp_path,
+        scontrol='echo "Job has already finished" >&2; exit 1',
+        sacctmgr=f'printf "%s\\n" "$@" > {tmp_path}/said; echo " Modified jobs..."',
+    )
+    monkeypatch.setenv("PATH", path["PATH"])
+    job = read_job("4711", cluster="lab", run=Slurm(tmp_path, comment="my own words; diagnose: older").run)
+    assert write_comment(job, BUG) is None
+    assert (tmp_path / "said").read_text().splitlines() == [
+        "-i", "modify", "job", "where", "jobid=4711", "cluster=lab", "set",
+        "comment='my own words; diagnose: FAILED your code KeyError: KeyError: role ; job: fix and resubmit; likely'",
+    ]  # fmt: skip
+    stubs(tmp_path, sacctmgr='echo " Nothing modified"; echo "Access denied" >&2; exit 1')
+    assert write_comment(job, BUG) == "the comment of job 4711 was not written: Access denied"
+
+
+def installed(folder: Path, **more: str) -> dict[str, str]:
+    """The hooks' settings, and stand-ins for Slurm on which job 4711 has failed."""
+    (folder / "slurm-4711.out").write_text(LOG)
+    slurm = Slurm(folder)
+    for name in ("shown", "trusted", "record"):
+        (folder / name).write_text(getattr(slurm, name))
+    path = stubs(
+        folder,
+        scontrol=f'case "$*" in *hostnames*) echo gx-01 gx-02;; show\\ job*) cat {folder}/shown;; '
+        f'update*) echo "$@" >> {folder}/updates; exit 0;; *) exit 1;; esac',
+        sacct=f'case "$*" in *-X*) cat {folder}/trusted;; *) cat {folder}/record;; esac',
+        diagnose=f'PYTHONPATH={ROOT} exec {sys.executable} -m diagnose "$@"',
+        journalctl='echo "2026-11-30T17:10:00.000000+00:00 gx-01 kernel: NVRM: Xid (PCI:0000:52:00): 48"',
+    )
+    settings = {"DIAGNOSE_SPOOL": f"{folder}/spool", "DIAGNOSE_SETTLE": "0", **more}
+    (folder / "conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return {
+        **path, "DIAGNOSE_CONF": str(folder / "conf"), "SLURM_JOB_ID": "4711", "SLURM_CLUSTER_NAME": "lab",
+        "SLURM_JOB_RESTART_COUNT": "0", "DIAGNOSE_NODE_STATE": str(folder / "last-job"),
+    }  # fmt: skip
+
+
+def until(path: Path, text: str) -> str:
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        if path.exists() and text in path.read_text():
+            return path.read_text()
+        time.sleep(0.05)
+    raise AssertionError(f"{path} does not hold {text!r}: {path.read_text() if path.exists() else 'it does not exist'}")
+
+
+def test_the_controllers_hook_writes_the_verdict_into_the_comment(tmp_path: Path) -> None:
+    env = environment(installed(tmp_path))
+    subprocess.run([HOOKS / "epilogslurmctld"], env=env, check=True, timeout=_PATIENCE)
+    assert "comment=diagnose: FAILED your code KeyError" in until(tmp_path / "updates", "comment=")
+    until(tmp_path / "spool" / "hook.log", "job 4711 restarts 0: exit code 0")
+    end = time.monotonic() + _PATIENCE
+    while list((tmp_path / "spool" / "jobs").iterdir()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert list((tmp_path / "spool" / "jobs").iterdir()) == []
+
+
+def test_what_a_killed_worker_left_is_done(tmp_path: Path) -> None:
+    env = environment(installed(tmp_path))
+    (tmp_path / "spool" / "jobs").mkdir(parents=True)
+    (tmp_path / "spool" / "jobs" / "4711-0.job.claimed-1").write_text("4711 0 lab\n")
+    subprocess.run([HOOKS / "epilogslurmctld", "--drain"], env=env, check=True, timeout=_PATIENCE)
+    assert "KeyError" in (tmp_path / "updates").read_text()
+    assert list((tmp_path / "spool" / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("job", ["", "x; touch /tmp/x", "../1", "-1"])
+def test_a_hook_without_a_job_does_nothing(tmp_path: Path, job: str) -> None:
+    env = environment({**installed(tmp_path), "SLURM_JOB_ID": job})
+    for hook in ("epilogslurmctld", "epilog"):
+        subprocess.run([HOOKS / hook], env=env, check=True, timeout=_PATIENCE)
+    assert not (tmp_path / "spool").exists()
+
+
+def test_hooks_end_well_whatever_is_missing(tmp_path: Path) -> None:
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "SLURM_JOB_ID": "1",
+        "DIAGNOSE_CONF": str(tmp_path / "absent"),
+        "DIAGNOSE_SPOOL": "/proc/none",
+    }
+    for hook in ("epilogslurmctld", "epilog"):
+        done = subprocess.run(
+            [HOOKS / hook], env={**env, "DIAGNOSE_KERNEL_LOGS": "/proc/none"}, check=False, timeout=_PATIENCE
+        )
+        assert done.returncode == 0
+
+
+def test_a_nodes_hook_leaves_its_kernel_log(tmp_path: Path) -> None:
+    env = environment({**installed(tmp_path, DIAGNOSE_KERNEL_LOGS=f"{tmp_path}/kernel"), "SLURMD_NODENAME": "gx-01"})
+    (tmp_path / "kernel").mkdir()
+    subprocess.run([HOOKS / "epilog"], env=env, check=True, timeout=_PATIENCE)
+    assert "Xid" in (tmp_path / "kernel" / "lab-4711" / "gx-01.dmesg").read_text()
+
+
+def test_on_a_shared_node_processes_of_others_are_left_out(tmp_path: Path) -> None:
+    env = environment({**installed(tmp_path, DIAGNOSE_KERNEL_LOGS=f"{tmp_path}/kernel"), "SLURMD_NODENAME": "gx-01"})
+    (tmp_path / "kernel").mkdir()
+    lines = (
+        "python3[99]: segfault at 0 ip 0 sp 0 error 4",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/slurm/uid_1/job_12,task=python3,pid=7",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/slurm/uid_1/job_4711,task=python3,pid=8",
+        "NVRM: Xid (PCI:0000:52:00): 48",
+    )
+    stubs(tmp_path, journalctl="\n".join(f'echo "2026-11-30T17:10:00+00:00 gx-01 kernel: {line}"' for line in lines))
+    (tmp_path / "last-job").write_text(f"{int(time.time())} 4710\n")  # has ended after this one began
+    subprocess.run([HOOKS / "epilog"], env=env, check=True, timeout=_PATIENCE)
+    kept = (tmp_path / "kernel" / "lab-4711" / "gx-01.dmesg").read_text().splitlines()
+    assert [line.partition("kernel: ")[2] for line in kept] == list(lines[2:])
+
+
+def test_a_trap_keeps_the_scripts_code(tmp_path: Path) -> None:
+    env = environment(installed(tmp_path))
+    script = f". {HOOKS}/trap.sh\nexit 7\n"
+    done = subprocess.run(
+        ["bash", "-c", script], env=env, capture_output=True, text=True, check=False, timeout=_PATIENCE
+    )
+    assert done.returncode == 7
+    assert "FAILED  your code  KeyError" in done.stderr
+    assert "comment=diagnose: FAILED" in (tmp_path / "updates").read_text()
+    done = subprocess.run(
+        ["bash", "-c", f". {HOOKS}/trap.sh\ntrue\n"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_command_says_what_it_could_not_do(tmp_path: Path) -> None:
+    env = installed(tmp_path)
+    stubs(
+        tmp_path,
+        scontrol=f'case "$*" in show\\ job*) cat {tmp_path}/shown;; *) echo denied >&2; exit 1;; esac',
+        sacctmgr="exit 1",
+    )
+    with start("slurm", "4711", "--comment", "--format", "json", env=env) as process:
+        out, err = process.communicate(timeout=_PATIENCE)
+    assert process.returncode == 0
+    assert json.loads(out)["error_type"] == "KeyError"
+    assert b"diagnose: the comment of job 4711 was not written: denied" in err
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck")
+@pytest.mark.parametrize("script", sorted(path.name for path in HOOKS.iterdir() if path.suffix != ".conf"))
+def test_scripts_are_sound(script: str) -> None:
+    done = subprocess.run(["shellcheck", HOOKS / script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
