@@ -89,6 +89,7 @@ _RULED = frozenset("=#*~>+-")
 _WORD = Lazy(r"[A-Za-z_]{2,24}")
 _RANK = Lazy(r"\brank[ =:_]{0,2}(\d{1,6})", _ANY)
 _DIGITS = Lazy(r"\d+")
+_Key = tuple[str, str, str]  # stream, first words, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class AttemptTracker:
         self._repeated: list[Line] = []
         self._repeated_position = 0
         self._resumed = 0
-        self._series: dict[tuple[str, str, str], _Series] = {}
+        self._series: dict[_Key, _Series] = {}
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
@@ -183,13 +184,14 @@ class AttemptTracker:
             return
         sign = any(hit[0] >= len(_FAILURES) for hit in hits)
         reason = (self._sign(line, body) if sign else None) or self._headed(body) or self._again(line, body)
-        if reason is None and step is not None:
-            reason = self._fall(line, body, step)
+        key = None if step is None else self._key(line, body)
+        if reason is None and key is not None and step is not None:
+            reason = self._fall(key, step)
         if reason is not None:
             self._start(line, reason)
-        if step is not None:
+        if key is not None and step is not None:
             self._lived = True
-            self._count(line, body, step)
+            self._count(line, key, step)
         elif any(hit[0] < len(_FAILURES) for hit in hits):
             self._lived = True
             self._failed = line.number
@@ -330,15 +332,15 @@ class AttemptTracker:
         if len(body) >= BANNER_CHARS and not body[:1].isspace() and any(char.isalpha() for char in body[:40]):
             self._banner.setdefault(_DIGITS.sub("0", body[:100]), len(self._banner))
 
-    def _key(self, line: Line, body: str) -> tuple[str, str, str]:
+    def _key(self, line: Line, body: str) -> _Key:
         """Steps are compared within one writer and one form: a rank's, a bar's, an evaluation's."""
         words = " ".join(_WORD.findall(body, 0, 80)[:3])
-        rank = _RANK.search(body, 0, 200)
+        rank = _RANK.search(body, 0, 200) if "rank" in body[:200].lower() else None
         return line.stream, words, rank[1] if rank is not None else ""
 
-    def _fall(self, line: Line, body: str, step: int) -> str | None:
+    def _fall(self, key: _Key, step: int) -> str | None:
         """The step falls after a failure, or after a resume: not by the one step that ranks lie apart."""
-        series = self._series.get(self._key(line, body))
+        series = self._series.get(key)
         if self._pending is not None and self._failed and (series is None or step <= series.last):
             return self._if_lived(self._pending)
         if series is None or step >= series.last:
@@ -349,8 +351,7 @@ class AttemptTracker:
             return self._if_lived("the step falls")
         return None
 
-    def _count(self, line: Line, body: str, step: int) -> None:
-        key = self._key(line, body)
+    def _count(self, line: Line, key: _Key, step: int) -> None:
         series = self._series.get(key)
         if series is None:
             if len(self._series) >= MAX_SERIES:
