@@ -25,6 +25,7 @@ diagnose LOG... [options]
        diagnose policy backtest ...
        diagnose index {rebuild,check,similar} ...
        diagnose run [options] -- COMMAND
+       diagnose ship FILE... --job ID [options]
        diagnose serve | worker | doctor [options]
        diagnose keys {add,list,revoke,rotate} ...
        diagnose slurm JOB [options]
@@ -141,6 +142,7 @@ def verb_parser() -> argparse.ArgumentParser:
     from diagnose.cli.rules import add_rules_parser
     from diagnose.cli.run import add_run_parser
     from diagnose.cli.serving import add_serving_parsers
+    from diagnose.cli.ship import add_ship_parser
     from diagnose.cli.slurm import add_slurm_parser
     from diagnose.cli.watch import add_watch_parser
 
@@ -152,6 +154,7 @@ def verb_parser() -> argparse.ArgumentParser:
     add_policy_parser(verbs)
     add_index_parser(verbs)
     add_run_parser(verbs)
+    add_ship_parser(verbs)
     add_serving_parsers(verbs)
     add_keys_parser(verbs)
     add_doctor_parser(verbs)

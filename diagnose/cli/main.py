@@ -160,6 +160,10 @@ def _run(arguments: list[str]) -> int:
             from diagnose.cli.policy import run_policy
 
             return run_policy(options)
+        if options.verb == "ship":
+            from diagnose.cli.ship import run_ship
+
+            return run_ship(options)
         if options.verb in ("serve", "worker"):
             from diagnose.cli.serving import run_serving
 

@@ -23,6 +23,7 @@ VERBS = (
     "run",
     "slurm",
     "watch",
+    "ship",
     "serve",
     "worker",
     "keys",

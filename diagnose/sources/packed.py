@@ -276,6 +276,11 @@ class Decompressed:
         self._packed.close()
 
 
+def packed(data: bytes) -> bytes:
+    """The bytes as one zstd frame."""
+    return bytes(_zstd_module().compress(data, 1))
+
+
 class Packing:
     """A stream, compressed as it is read. Where it breaks off, what stands before is whole and `error` says why."""
 

@@ -1,0 +1,138 @@
+"""`diagnose ship FILE... --job ID`: the logs of a running job, to a service.
+
+In: options, the environment. Out: the exit code: 0 all of it is there, 1 something could not be sent, 2 refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import threading
+from typing import Any, Final
+
+from diagnose.cli.streams import tell
+from diagnose.errors import UsageError
+
+_PAUSE: Final = 0.5
+_MOST: Final = 1 << 40
+
+
+def add_ship_parser(verbs: Any) -> None:
+    """Add the verb to the parser."""
+    ship = verbs.add_parser(
+        "ship",
+        help="send the logs of a running job to the service, as they grow",
+        description=(
+            "Send the logs of a running job to the service, as they grow, through rotation and truncation. They are "
+            "compressed here; the job is not slowed, and goes on whatever becomes of this. SIGTERM sends the rest."
+        ),
+        epilog=(
+            "example (in a batch script):\n"
+            "  diagnose ship train.out 'ranks/*.err' --until-exit $$ --end &\n\n"
+            "environment: DIAGNOSE_SERVICE, DIAGNOSE_API_KEY_FILE or DIAGNOSE_API_KEY, DIAGNOSE_SERVICE_CA_FILE;\n"
+            "SLURM_JOB_ID, SLURM_CLUSTER_NAME and SLURM_RESTART_COUNT say which job it is"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    ship.add_argument("logs", nargs="+", metavar="FILE", help="logs, which need not be there yet; patterns in quotes")
+    ship.add_argument("--job", metavar="ID", help="the job's number (SLURM_JOB_ID)")
+    ship.add_argument("--cluster", help="where there are several (SLURM_CLUSTER_NAME)")
+    ship.add_argument("--attempt", type=int, help="counted from 0 (SLURM_RESTART_COUNT)")
+    ship.add_argument("--project", help="where the key is bound to several")
+    ship.add_argument("--service", metavar="URL", help="such as https://diagnose.example (DIAGNOSE_SERVICE)")
+    ship.add_argument("--key-file", metavar="FILE", help="holds the API key (DIAGNOSE_API_KEY_FILE)")
+    ship.add_argument("--until-exit", type=int, metavar="PID", help="send the rest when this process has ended")
+    ship.add_argument("--end", action="store_true", help="then say that the job has ended, so that it is diagnosed")
+    ship.add_argument("--exit-code", type=int, metavar="N", help="with --end: how it ended, where that is known")
+    ship.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="at most so late (default 2)")
+    ship.add_argument("--grace", type=float, default=60.0, metavar="SECONDS", help="for the rest (default 60)")
+    ship.add_argument("--rules", action="append", metavar="DIR", help="a site's own rules, if the service has them")
+    ship.add_argument("-q", "--quiet", action="store_true", help="say nothing but what went wrong for good")
+
+
+def run_ship(options: argparse.Namespace) -> int:
+    """Run the verb."""
+    from diagnose.integrations.sending import sender_of
+    from diagnose.integrations.ship import Job, Refused, Shipping, Tools
+    from diagnose.keeping import Keeping
+    from diagnose.rules.bundle import load_bundled
+    from diagnose.service.stall import SignReader
+
+    if not (0.1 <= options.every <= 3600 and 0 <= options.grace <= 86_400):
+        raise UsageError("--every must be from 0.1 to 3600 seconds, --grace from 0 to 86400")
+    job = Job(_number(options), *_which(options), options.project)
+    sender = sender_of(os.environ, options.service, options.key_file)
+    asked = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: asked.set())
+    with contextlib.suppress(OSError):
+        os.nice(19)
+    rules = load_bundled(tuple(options.rules or ()))
+    tools = Tools(Keeping(rules), SignReader(rules), state=_state_folder(), every=options.every)
+    shipping = Shipping(options.logs, job, sender, tools, (lambda _: None) if options.quiet else tell)
+    try:
+        while not asked.is_set() and _lives(options.until_exit):
+            if not shipping.turn():
+                asked.wait(_PAUSE)
+        whole = shipping.finish(options.grace)
+        if options.end:
+            code = {} if options.exit_code is None else {"exit": {"code": options.exit_code}}
+            slurm = {"scheduler": "slurm"} if "SLURM_JOB_ID" in os.environ else {}
+            place = shipping.end({**slurm, **code}, options.grace)
+            if place and not options.quiet:
+                tell(f"the diagnosis will be at {sender.address}{place}")
+            whole = whole and bool(place)
+    except Refused as error:
+        tell(f"{sender.address}: {error}")
+        return 2
+    finally:
+        sender.close()
+    return 0 if whole else 1
+
+
+def _number(options: argparse.Namespace) -> str:
+    number = options.job or os.environ.get("SLURM_JOB_ID", "")
+    if not number or not number.isprintable() or len(number) > 200:
+        raise UsageError("whose logs are these? Say --job ID, or set SLURM_JOB_ID")
+    return str(number)
+
+
+def _which(options: argparse.Namespace) -> tuple[str, int]:
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "")
+    attempt = options.attempt
+    if attempt is None:
+        attempt = int(restarts) if restarts.isascii() and restarts.isdigit() and len(restarts) < 7 else 0
+    if not 0 <= attempt <= 1_000_000:
+        raise UsageError("--attempt counts from 0")
+    cluster = options.cluster if options.cluster is not None else os.environ.get("SLURM_CLUSTER_NAME", "")
+    return cluster, attempt
+
+
+def _lives(process: int | None) -> bool:
+    """Whether a process is still there; of what is not ours, that too."""
+    if process is None:
+        return True
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read(4096).rpartition(")")[2].split()[:1] != ["Z"]
+    except OSError:
+        pass
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OverflowError, PermissionError):
+        return process <= _MOST
+    return True
+
+
+def _state_folder() -> str | None:
+    """Where it is noted how far each log is."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        home = os.environ.get("HOME", "")
+        base = os.path.join(home, ".local", "state") if os.path.isabs(home) else ""
+    return os.path.join(base, "diagnose", "ship") if base else None

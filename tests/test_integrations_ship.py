@@ -1,0 +1,429 @@
+"""Logs on their way to a service: they arrive whole, whatever happens to files, service and sender."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnose.compress import keptlog, ranges
+from diagnose.integrations.following import Follower
+from diagnose.integrations.sending import Answer, Away, Sender
+from diagnose.integrations.ship import Job, Refused, Shipping, Tools
+from diagnose.keeping import Keeping
+from diagnose.models import RuleSet
+from diagnose.service import streams as service
+from diagnose.service.chunks import expanded
+from diagnose.service.stall import SignReader
+from diagnose.service.streams import JobKey, StreamError, Streams
+from diagnose.sources import kept
+from tests.keeping import kept_log
+from tests.serving import KEY_ERROR, environment_of
+
+JOB = Job("4711", "gx")
+KEY = JobKey("", "gx", "4711")
+FAILURE = "Traceback (most recent call last):\n  File \"/w/train.py\", line 3, in f\n    x\nKeyError: 'role'\n"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for one in (kept, keptlog, service):
+        monkeypatch.setattr(one, "KEPT_HEAD_BYTES", 1500)
+    monkeypatch.setattr(sys.modules["diagnose.sources.collect"], "KEPT_LOOKED_BYTES", 1500 + 4096)
+    monkeypatch.setattr(ranges, "RANGE_BYTES", 4000)
+
+
+@pytest.fixture(scope="module")
+def keeper(rule_set: RuleSet) -> Keeping:
+    return Keeping(rule_set)
+
+
+@pytest.fixture(scope="module")
+def signs(rule_set: RuleSet) -> SignReader:
+    return SignReader(rule_set)
+
+
+class Service:
+    """A service without HTTP: streams, and what goes wrong on the way to it."""
+
+    def __init__(self, folder: Path, keeper: Keeping, fails: Callable[[], str] = lambda: "") -> None:
+        self.streams = Streams(str(folder), lambda: keeper)
+        self.guard: str | None = keeper.guard
+        self.fails = fails
+        self.ended: list[dict[str, Any]] = []
+        self.beats: list[int | None] = []
+        self.address = "http://service"
+
+    def send(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        fails = self.fails()
+        if fails == "before":
+            raise Away("it is away")
+        answer = self.answer(method, path, query or {}, body or b"", headers or {})
+        if fails == "after":
+            raise Away("nobody knows whether it was heard")
+        return answer
+
+    def answer(
+        self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: bytes, headers: Mapping[str, str]
+    ) -> Answer:
+        assert path[:4] == ("jobs", "gx", "4711", "0")
+        if method == "POST":
+            self.ended.append(json.loads(body))
+            return Answer(202, {"report": "/v1/diagnoses/d1"})
+        name = path[5]
+        if method == "GET":
+            known = self.streams.known(KEY, name)
+            return Answer(
+                200,
+                {
+                    "offset": known.offset if known else 0,
+                    "generation": known.generation if known else 0,
+                    "guard": self.guard,
+                },
+            )
+        data = expanded(body, headers.get("Content-Encoding", ""), 1 << 22)
+        if not data:
+            self.beats.append(query.get("step"))
+        try:
+            if query["form"] == "kept" and query["guard"] != self.guard:
+                raise service.GuardDiffers("other rules")
+            took = self.streams.append(
+                KEY, name, data, query["offset"], generation=query["generation"], again="again" in query,
+                form=query["form"], guard=query.get("guard"),
+            )  # fmt: skip
+        except StreamError as error:
+            more = {key: getattr(error, key) for key in ("offset", "generation") if hasattr(error, key)}
+            return Answer(409, {"type": f"urn:diagnose:problem:{error.kind}", "detail": str(error), **more})
+        return Answer(200, {"offset": took.offset, "generation": took.generation})
+
+
+class World:
+    """A job's folder, a service, a clock."""
+
+    def __init__(self, folder: Path, keeper: Keeping, signs: SignReader) -> None:
+        self.folder, self.keeper, self.signs = folder, keeper, signs
+        self.service = Service(folder / "spool", keeper)
+        self.now = 0.0
+        self.told: list[str] = []
+        self.log = folder / "job.log"
+
+    def shipping(self, *paths: str) -> Shipping:
+        tools = Tools(self.keeper, self.signs, state=str(self.folder / "state"), clock=lambda: self.now)
+        return Shipping(paths or (str(self.log),), JOB, self.service, tools, self.told.append)  # type: ignore[arg-type]
+
+    def turns(self, shipping: Shipping, count: int = 5, seconds: float = 3.0) -> None:
+        for _ in range(count):
+            self.now += seconds
+            while shipping.turn():
+                pass
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def finish(self, shipping: Shipping, seconds: float = 600.0) -> bool:
+        return shipping.finish(seconds, self.sleep)
+
+    def files(self) -> dict[str, bytes]:
+        self.service.streams.close()
+        into = self.folder / f"snapshot-{random.randrange(10**9)}"
+        into.mkdir()
+
+        def place(folder: str, name: str) -> str:
+            return name.rpartition("/")[2]
+
+        return {name: (into / name).read_bytes() for name in self.service.streams.snapshot(KEY, str(into), place)}
+
+    def kept(self, data: str) -> bytes | None:
+        return kept_log(self.keeper, "job.log", data.encode())
+
+
+@pytest.fixture
+def world(tmp_path: Path, keeper: Keeping, signs: SignReader) -> Iterator[World]:
+    made = World(tmp_path, keeper, signs)
+    yield made
+    made.service.streams.close()
+
+
+def steps(count: int, first: int = 0) -> str:
+    return "".join(
+        f"2026-03-01 10:00:{step % 60:02} iteration {step}/ 99999 | loss 2.5\n" for step in range(first, first + count)
+    )
+
+
+def grow(world: World, shipping: Shipping, text: str, by: int = 3000) -> None:
+    for start in range(0, len(text), by):
+        with world.log.open("a") as file:
+            file.write(text[start : start + by])
+        world.turns(shipping, 1)
+
+
+def test_a_log_that_grows_arrives_as_its_kept_log(world: World) -> None:
+    shipping = world.shipping()
+    world.turns(shipping)  # it is not there yet
+    text = steps(400) + FAILURE + "no end"
+    grow(world, shipping, text)
+    assert world.service.streams.known(KEY, str(world.log).strip("/")).offset > 1500
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(text)}
+    assert world.told == []
+
+
+def test_a_service_of_other_rules_gets_the_log_itself(world: World) -> None:
+    world.service.guard = "0" * 32
+    text = steps(400) + FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, text)
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(text)}  # the service has compressed it
+
+
+def test_rules_that_change_meanwhile(world: World) -> None:
+    text = steps(400) + FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, text[:9000])
+    world.service.guard = "0" * 32  # a server with newer rules
+    grow(world, shipping, text[9000:])
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(text)}
+    assert "the service has other rules than this diagnose: logs are sent as they are" in world.told
+
+
+def test_what_must_be_read_as_a_whole_is_sent_as_it_is(world: World) -> None:
+    text = "".join(
+        f"2026-03-01 10:{at // 60:02}:{at % 60:02} iteration {at} loss 2.5\n" for at in range(3000, 2800, -1)
+    )
+    shipping = world.shipping()
+    grow(world, shipping, text, by=400)  # the first bytes are sent before anybody can know
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": text.encode()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_service_that_comes_and_goes_loses_nothing(seed: int, world: World) -> None:
+    chance = random.Random(seed)
+    world.service.fails = lambda: chance.choice(("", "", "before", "after"))
+    text = steps(500) + FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, text)
+    assert world.finish(shipping, 1e6)
+    assert world.files() == {"job.log": world.kept(text)}
+    assert any("it goes on" in told or "the job goes on" in told for told in world.told)
+
+
+def test_a_service_that_never_comes_is_told(world: World) -> None:
+    world.service.fails = lambda: "before"
+    shipping = world.shipping()
+    grow(world, shipping, steps(100))
+    assert not world.finish(shipping, 30.0)
+    assert world.told == [
+        "it is away; it is tried again, and the job goes on",
+        f"not sent as a whole: {str(world.log).strip('/')}",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_sender_that_is_killed_goes_on(seed: int, world: World) -> None:
+    chance = random.Random(seed)
+    text = steps(500) + FAILURE
+    shipping = world.shipping()
+    for start in range(0, len(text), 2500):
+        grow(world, shipping, text[start : start + 2500])
+        if chance.random() < 0.4:
+            shipping = world.shipping()
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(text)}
+
+
+def test_a_spool_that_was_lost_is_filled_again(world: World) -> None:
+    text = steps(300) + FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, text[:9000])
+    world.service.streams.forget(KEY)
+    grow(world, shipping, text[9000:])
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(text)}
+
+
+def test_rename_and_creation(world: World) -> None:
+    first, second = steps(300), steps(100, 300) + FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, first)
+    world.log.rename(world.folder / "old.log")
+    grow(world, shipping, second)
+    world.turns(shipping)
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(second), "job.log.1": world.kept(first)}
+
+
+def test_rename_right_before_the_end(world: World) -> None:
+    first, second = steps(300), FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, first)
+    world.log.rename(world.folder / "old.log")
+    world.log.write_text(second)
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(second), "job.log.1": world.kept(first)}
+
+
+def test_copy_and_truncation(world: World) -> None:
+    first, second = steps(300), "another beginning\n" + steps(400, 300) + FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, first)
+    world.log.write_text("")
+    grow(world, shipping, second)
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(second), "job.log.1": world.kept(first)}
+
+
+def test_truncation_that_has_grown_beyond_before_anybody_looks(world: World) -> None:
+    first, second = steps(300), "another beginning\n" + steps(900, 300)
+    shipping = world.shipping()
+    grow(world, shipping, first)
+    world.log.write_text(second)
+    world.turns(shipping)
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(second), "job.log.1": world.kept(first)}
+
+
+def test_patterns_find_files_that_come_later(world: World) -> None:
+    shipping = world.shipping(str(world.folder / "ranks" / "*.err"))
+    world.turns(shipping)
+    (world.folder / "ranks").mkdir()
+    for rank in range(3):
+        (world.folder / "ranks" / f"{rank}.err").write_text(f"rank {rank}\n")
+    world.turns(shipping, seconds=6.0)
+    assert world.finish(shipping)
+    assert {name: data.rpartition(b"\n")[0].rpartition(b"\n")[2] for name, data in world.files().items()} == {
+        f"{rank}.err": b"rank %d" % rank for rank in range(3)
+    }
+
+
+def test_a_job_that_prints_nothing_is_still_there(world: World) -> None:
+    shipping = world.shipping()
+    grow(world, shipping, steps(300))
+    world.turns(shipping, 20, seconds=10.0)
+    assert world.service.beats
+    assert world.service.beats[-1] == 299  # its last step, though that line was left out
+
+
+def test_who_is_refused_does_not_go_on(world: World) -> None:
+    world.service.answer = lambda *_: Answer(403, {"detail": "this key may not do that"})  # type: ignore[method-assign]
+    shipping = world.shipping()
+    with pytest.raises(Refused, match="this key may not"):
+        grow(world, shipping, steps(100))
+
+
+def test_a_log_that_is_refused_does_not_keep_the_others(world: World) -> None:
+    good, answer = world.folder / "good.log", world.service.answer
+
+    def picky(method: str, path: tuple[str, ...], *how: Any) -> Answer:
+        return (
+            Answer(413, {"detail": "a log may have 5 bytes"})
+            if path[-1].endswith("job.log")
+            else answer(method, path, *how)
+        )
+
+    world.service.answer = picky  # type: ignore[method-assign]
+    world.log.write_text(steps(100))
+    good.write_text("all is well\n")
+    shipping = world.shipping(str(world.log), str(good))
+    world.turns(shipping)
+    assert not world.finish(shipping)
+    assert list(world.files()) == ["good.log"]
+    assert any("a log may have 5 bytes" in told for told in world.told)
+
+
+def test_the_end_is_said_as_long_as_it_takes(world: World) -> None:
+    fails = iter(["before", "before", ""])
+    world.service.fails = lambda: next(fails)
+    shipping = world.shipping()
+    assert shipping.end({"exit": {"code": 1}}, 60.0, world.sleep) == "/v1/diagnoses/d1"
+    assert world.service.ended == [{"exit": {"code": 1}}]
+    world.service.fails = lambda: "before"
+    assert shipping.end({}, 5.0, world.sleep) == ""
+
+
+def test_what_is_no_log_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", tmp_path / "absent", Path("/dev/zero")):
+        assert Follower(str(path)).read(10) == b""
+
+
+def test_addresses_and_keys(tmp_path: Path) -> None:
+    for address in ("service", "ftp://service", "http://user@service", "http://service:x", "http://"):
+        with pytest.raises(Exception, match="is no address of a service"):
+            Sender(address)
+    for key in ("two words", "", "käse"):
+        with pytest.raises(Exception, match="API key"):
+            Sender("http://service", key=key)
+    (tmp_path / "key").write_text("dk_x_y\n")
+    assert Sender("http://service", key_file=str(tmp_path / "key"))._authorization() == {
+        "Authorization": "Bearer dk_x_y"
+    }
+    with pytest.raises(Exception, match="cannot be read"):
+        Sender("http://service", key_file=str(tmp_path / "absent"))
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_from_a_job_to_its_diagnosis(tmp_path: Path) -> None:
+    """The true command, a true server, a job that fails while it is watched."""
+    import socket
+
+    from tests.test_api_jobs import fetched, served
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = served(tmp_path, port)
+    log = tmp_path / "job" / "train.out"
+    log.parent.mkdir()
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    code = "import sys; from diagnose.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "ship", "train.out", "--job", "4711", "--cluster", "gx", "--every", "0.2"]
+    command += ["--service", f"http://127.0.0.1:{port}", "--until-exit", str(job.pid), "--end", "--exit-code", "1"]
+    try:
+        ship = subprocess.Popen(
+            command, cwd=log.parent, env=environment_of(tmp_path, HOME=str(tmp_path)), stderr=subprocess.PIPE
+        )
+        text = (
+            "".join(f"2026-10-01 00:00:{step % 60:02} INFO step {step} loss 2.1\n" for step in range(9000)) + KEY_ERROR
+        )
+        with log.open("w") as file:
+            for start in range(0, len(text), 50_000):
+                file.write(text[start : start + 50_000])
+                file.flush()
+                time.sleep(0.05)
+        job.kill()
+        job.wait()
+        _, said = ship.communicate(timeout=120)
+        assert ship.returncode == 0, said
+        place = said.decode().rpartition("http://127.0.0.1:")[2].partition("/")[2].strip()
+        report = fetched(port, f"/{place}")
+        assert report["root_cause"]["evidence"][0]["line"] == text.count("\n")
+        assert report["root_cause"]["evidence"][0]["source"] == "train.out"
+        assert report["coverage"]["not_read"] == []
+        sent = sum(path.stat().st_size for path in (tmp_path / "spool" / "streams").rglob("*.raw.*"))
+        assert sent < len(text) / 2  # a kept log
+    finally:
+        job.kill()
+        job.wait()
+        server.send_signal(signal.SIGTERM)
+        server.wait(30)
+        assert server.stderr is not None
+        server.stderr.close()
