@@ -95,10 +95,11 @@ def test_it_is_for_its_owner_only(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "damaged").write_bytes(b"SQLite format 3\0" + b"\xff" * 5_000)
-    for place in ("file/llm.sqlite3", "damaged", "."):
+    for place in ("file/llm.sqlite3", "damaged", ".", "file/geheim", "geheim" * 1_000):
         ledger = Ledger(str(tmp_path / place))
-        with pytest.raises(LedgerError, match="DIAGNOSE_LLM_STATE"):
+        with pytest.raises(LedgerError, match="DIAGNOSE_LLM_STATE") as raised:
             ledger.reserve(1, 10)
+        assert "geheim" not in str(raised.value)  # a setting's value that is no file may be a password
         ledger.keep("k", "{}")  # no harm
         assert ledger.answer("k") is None
         assert ledger.dialect("s") is None

@@ -14,6 +14,7 @@ from diagnose.api.app import create_app
 from diagnose.errors import UsageError
 from diagnose.service.keys import SCOPES, Keys
 from diagnose.service.settings import config_of
+from diagnose.service.webhooks import signer_of
 from diagnose.store.database import open_database
 from tests.serving import KEY_ERROR, environment_of, job, serving, upload
 
@@ -247,3 +248,32 @@ def test_roots_of_projects_are_their_own(tmp_path: Path) -> None:
         for project, status in (("theirs", 202), ("ours", 422), ("..", 422), ("", 422), ("ours/../theirs", 422)):
             body = {"job_id": f"r{project}", "project": project, "logs": [{"path": path}]}
             assert client.post("/v1/diagnoses", json=body, headers=key).status_code == status, project
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("DIAGNOSE_HOST", "http://ada:geheim@h", "is no host: give a name"),
+        ("DIAGNOSE_HOST", "\x1b[31m", "is no host: give a name"),
+        ("DIAGNOSE_HOST", "geheim" * 100, "is no host: give a name"),
+        ("DIAGNOSE_ROOTS", "geheim", "each must be an absolute path"),
+        ("DIAGNOSE_ROOTS", "/proc/geheim/x", "one below /proc is no directory"),
+        ("DIAGNOSE_WEBHOOK_ALLOW", "10.0.0.0/8,geheim", "each must be a network"),
+    ],
+)
+def test_settings_that_are_none_are_told_and_not_repeated(tmp_path: Path, name: str, value: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"^{name}:? {said}") as raised:
+        config_of(environment_of(tmp_path, **{name: value}))
+    assert "geheim" not in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "fe80::1%eth0", "gx-01.example_site.org"])
+def test_hosts_to_listen_on(tmp_path: Path, host: str) -> None:
+    assert config_of(environment_of(tmp_path, DIAGNOSE_HOST=host)).host == host
+
+
+def test_a_secret_file_is_told_by_its_settings_name(tmp_path: Path) -> None:
+    config = config_of(environment_of(tmp_path, DIAGNOSE_WEBHOOK_SECRET_FILE="geheim"))
+    with pytest.raises(UsageError, match="the file of DIAGNOSE_WEBHOOK_SECRET_FILE cannot be read") as raised:
+        signer_of(config)
+    assert "geheim" not in str(raised.value)  # some put the secret itself there

@@ -54,6 +54,15 @@ def test_a_run_is_recorded_listed_shown_and_confirmed(call: Call, log: str) -> N
     assert "ada confirm mended" in shown.out
 
 
+def test_a_list_says_where_it_was_cut_short(call: Call, log: str) -> None:
+    for name in ("one", "two"):
+        assert call("incidents", "add", log, "--error-type", "KeyError", "--id", name).code == 0
+    cut = call("incidents", "list", "--limit", "1")
+    assert (cut.code, cut.out.count("\n")) == (0, 1)
+    assert cut.err == "the newest 1; there are more: --limit N shows N\n"
+    assert not call("incidents", "list", "--limit", "2").err
+
+
 def test_a_correction_names_a_type_of_the_taxonomy(call: Call, log: str) -> None:
     name = recorded(call, log)
     wrong = call("incidents", "correct", name, "--error-type", "DiskFul")

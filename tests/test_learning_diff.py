@@ -130,16 +130,18 @@ def test_the_pace_is_a_ratio(rule_set):
 
 def test_figures_of_rules(rule_set):
     records = (
-        RuleRecord("disk-full", hits=4, decided=3, confirmed=0, refuted=2, last="2026-01-02T00:00:00"),
+        RuleRecord("disk-full", hits=4, decided=3, confirmed=1, refuted=2, last="2026-01-02T00:00:00"),
         RuleRecord("gone-rule", hits=1),
+        RuleRecord("process-killed", hits=2, decided=2, refuted=2),
     )
     shadow = changed(rule_set, "address-in-use", status="experimental")
     figures = rule_figures((*records, RuleRecord("address-in-use", hits=5, confirmed=5)), shadow)
     assert [each.record.rule for each in figures[:2]] == ["disk-full", "address-in-use"]
     assert "wrong more often" in figures[0].remark
     assert "may leave the shadow" in figures[1].remark
+    assert not next(each for each in figures if each.record.rule == "process-killed").remark  # too few to tell
     assert next(each for each in figures if each.record.rule == "gone-rule").status == "gone"
-    assert sum(each.dead for each in figures) == len(rule_set.diagnoses) - 2
+    assert sum(each.dead for each in figures) == len(rule_set.diagnoses) - 3
 
 
 def test_a_corpus_that_is_not_there_is_empty(rule_set, tmp_path: Path):

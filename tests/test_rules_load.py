@@ -235,6 +235,17 @@ def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
     assert [problem.message for problem in problems] == ["more than 2 rule files; split the directory"]
 
 
+@pytest.mark.parametrize("folder", ["", "below/"])
+def test_a_directory_that_is_no_rules_directory_is_given_up(tmp_path, monkeypatch, folder):
+    monkeypatch.setattr("diagnose.rules.tree.MAX_ENTRIES", 3)
+    site = tree(tmp_path / "site", {f"{folder}{name}.txt": "text" for name in "abcde"[: 5 - bool(folder)]})
+    files, problems = read_tree(site)
+    assert not files
+    assert [problem.message for problem in problems] == ["more than 3 files; give a directory of rules alone"]
+    monkeypatch.setattr("diagnose.rules.tree.MAX_ENTRIES", 5)
+    assert read_tree(site) == ([], [])
+
+
 def test_the_number_of_rules_is_bounded(shipped, tmp_path, monkeypatch):
     monkeypatch.setattr("diagnose.rules.load.MAX_RULES", 3)
     site = tree(tmp_path / "site", {f"{name}.yml": rule(name) for name in "ab"})

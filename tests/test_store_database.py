@@ -95,6 +95,11 @@ def test_another_programs_database_is_not_touched(tmp_path: Path) -> None:
         ("postgresql://u:geheim@127.0.0.1:1/d", "cannot be used"),
         ("://", "is no address"),
         ("x\0y", "cannot be opened"),
+        ("/proc/geheim/x", "below /proc cannot be opened.*set DIAGNOSE_DATABASE"),
+        ("{folder}/geheim" + "x" * 5_000, "cannot be opened: File name too long; set DIAGNOSE_DATABASE"),
+        ("postgresql:/u:geheim@h/d", "is no address"),
+        ("postgresql:geheim", "is no address"),
+        ("u:geheim@h/d", "is no address"),
     ],
 )
 def test_what_cannot_be_a_memory_is_told_in_one_line(tmp_path: Path, where: str, said: str) -> None:
@@ -103,6 +108,7 @@ def test_what_cannot_be_a_memory_is_told_in_one_line(tmp_path: Path, where: str,
         open_database(where.format(folder=tmp_path))
     assert "\n" not in str(raised.value)
     assert "geheim" not in str(raised.value)
+    assert len(str(raised.value)) < 500
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:

@@ -253,17 +253,45 @@ def test_addresses_that_are_none_or_hold_a_key_are_refused(url: str, message: st
     assert KEY not in str(caught.value)
 
 
-def test_a_key_file_that_cannot_be_read_is_told_by_its_settings_name(tmp_path: Path) -> None:
-    settings = index_settings(
-        {
-            "DIAGNOSE_EMBEDDINGS_URL": "http://127.0.0.1:9/v1",
-            "DIAGNOSE_EMBEDDINGS_MODEL": "m",
-            "DIAGNOSE_EMBEDDINGS_API_KEY_FILE": str(tmp_path / "none"),
-        },
-        "memory.sqlite3",
-    )
-    with pytest.raises(UsageError, match="DIAGNOSE_EMBEDDINGS_API_KEY_FILE"):
-        embedder_of(settings)
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("chroma:8000", "is no address"),
+        ("http://[::1/", "is no address"),
+        ("http://x:99999", "is no address"),
+        (f"http://bob:{KEY}@x:8000", "holds more than an address.*DIAGNOSE_CHROMA_TOKEN_FILE"),
+    ],
+)
+def test_addresses_of_chroma_likewise(url: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"DIAGNOSE_CHROMA_URL {message}") as caught:
+        index_settings({"DIAGNOSE_CHROMA_URL": url}, "memory.sqlite3")
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["DIAGNOSE_EMBEDDINGS_API_KEY_FILE", "DIAGNOSE_CHROMA_TOKEN_FILE"])
+@pytest.mark.parametrize("given", [KEY, f"/none/{KEY}", KEY * 1_000, f"{KEY}\0", f"\udcff{KEY}"])
+def test_a_key_file_that_cannot_be_read_is_told_by_its_settings_name(name: str, given: str) -> None:
+    endpoint = {"DIAGNOSE_EMBEDDINGS_URL": "http://127.0.0.1:9/v1", "DIAGNOSE_EMBEDDINGS_MODEL": "m"}
+    with pytest.raises(UsageError, match=f"the file of {name} cannot be read: .*; give the path") as caught:
+        embedder_of(index_settings({**endpoint, name: given}, "memory.sqlite3"))
+    assert KEY not in str(caught.value)  # some put the key itself there
+
+
+def test_a_key_file_without_a_key_is_told(tmp_path: Path) -> None:
+    place = tmp_path / "key"
+    place.write_text(f"{KEY}\nand more\n")
+    with pytest.raises(UsageError, match="the file of DIAGNOSE_CHROMA_TOKEN_FILE holds no key") as caught:
+        index_settings({"DIAGNOSE_CHROMA_TOKEN_FILE": str(place)}, "memory.sqlite3")
+    assert KEY not in str(caught.value)
+
+
+def test_an_index_whose_name_is_no_text_is_one(tmp_path: Path) -> None:
+    memory = Remembered()
+    memory.put("oom", "OutOfMemoryError", "torch.OutOfMemoryError: CUDA out of memory")
+    given = {"DIAGNOSE_INDEX": f"{tmp_path}/\udcff", "DIAGNOSE_VECTORS": "numpy", "DIAGNOSE_EMBEDDINGS": "hashed"}
+    with contextlib.closing(open_index(index_settings(given, "memory.sqlite3"), memory, ())) as index:
+        assert index.sync() == 1
+        assert index.similar("torch.OutOfMemoryError: CUDA out of memory")[0].id == "oom"
 
 
 def test_patience() -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from diagnose.errors import DiagnoseError
+from diagnose.sources.places import as_known
 
 _BUSY = 5.0  # seconds
 _ANSWERS = 5_000
@@ -165,8 +166,8 @@ class Ledger:
             except (sqlite3.Error, OSError) as error:
                 why = getattr(error, "strerror", None) or str(error)
                 raise LedgerError(
-                    f"the account of tokens cannot be kept in {self._path} ({why}): delete the file if it is damaged, "
-                    "or name another by DIAGNOSE_LLM_STATE"
+                    f"the account of tokens cannot be kept in {as_known(self._path or '')} ({why}): delete the file "
+                    "if it is damaged, or name another by DIAGNOSE_LLM_STATE"
                 ) from error
 
     def _file(self) -> sqlite3.Connection:

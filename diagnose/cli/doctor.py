@@ -12,6 +12,7 @@ import os
 from typing import Any
 
 from diagnose.errors import UsageError
+from diagnose.sources.printable import printable
 
 
 def add_doctor_parser(verbs: Any) -> None:
@@ -40,5 +41,5 @@ def run_doctor(options: argparse.Namespace) -> int:
         print(json.dumps([{"what": one.what, "state": one.state, "said": one.said} for one in seen], indent=1))
     else:
         for one in seen:
-            print(f"{one.state:8}{one.what:12}{one.said}")
+            print(f"{one.state:8}{one.what:12}{printable(one.said)}")
     return int(any(one.state == "amiss" for one in seen))

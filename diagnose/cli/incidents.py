@@ -65,13 +65,13 @@ def add_incidents_parser(verbs: argparse._SubParsersAction[argparse.ArgumentPars
     _said(adding)
     add_memory_arguments(adding)
     listing = add("list", "list incidents, the newest first")
-    listing.add_argument("--error-type", metavar="TYPE")
-    listing.add_argument("--user")
-    listing.add_argument("--since", type=float, metavar="DAYS")
+    listing.add_argument("--error-type", metavar="TYPE", help="of this error type only")
+    listing.add_argument("--user", help="of this user's jobs only")
+    listing.add_argument("--since", type=float, metavar="DAYS", help="of failures in the last DAYS days only")
     state = listing.add_mutually_exclusive_group()
-    state.add_argument("--confirmed", action="store_true", default=None)
-    state.add_argument("--unconfirmed", dest="confirmed", action="store_false")
-    listing.add_argument("--limit", type=int, default=50)
+    state.add_argument("--confirmed", action="store_true", default=None, help="what people confirmed only")
+    state.add_argument("--unconfirmed", dest="confirmed", action="store_false", help="what nobody confirmed only")
+    listing.add_argument("--limit", type=int, default=50, metavar="N", help="at most N (50)")
     listing.add_argument("--format", choices=("text", "jsonl"), default="text")
     showing = add("show", "show an incident: its lines, what was done, what people said")
     showing.add_argument("id")
@@ -196,12 +196,15 @@ def _list(options: argparse.Namespace, database: Database) -> int:
         user=options.user,
         since=None if options.since is None else time.time() - options.since * _DAY,
         confirmed=options.confirmed,
-        limit=min(options.limit, 1_000_000),
+        limit=min(options.limit, 1_000_000) + 1,
     )
+    more, found = len(found) > options.limit, found[: options.limit]
     for incident in found:
         print(as_json(incident) if options.format == "jsonl" else _printable(_row(incident)))
     if not found:
         say("no incidents")
+    if more:
+        say(f"the newest {options.limit:,}; there are more: --limit N shows N")
     return 0 if found else 1
 
 

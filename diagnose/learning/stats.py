@@ -12,6 +12,8 @@ from diagnose.dataclass import dataclass
 from diagnose.models.learning import RuleRecord
 from diagnose.models.rule import RuleSet
 
+ENOUGH: Final = 3
+"""So many verdicts of people on a rule, most of them against it, make it one to look at: a single one may be wrong."""
 READY_CONFIRMED: Final = 3
 """So many confirmations without a refutation, and an experimental rule may leave the shadow."""
 
@@ -48,7 +50,7 @@ def rule_figures(records: Iterable[RuleRecord], rule_set: RuleSet) -> tuple[Rule
 
 
 def _remark(record: RuleRecord, status: str) -> str:
-    if record.refuted > record.confirmed:
+    if record.refuted > record.confirmed and record.refuted + record.confirmed >= ENOUGH:
         return "wrong more often than right: narrow or retire it"
     if status == "experimental" and record.confirmed >= READY_CONFIRMED and not record.refuted:
         return "right each time: it may leave the shadow (status: test)"

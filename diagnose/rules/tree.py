@@ -5,6 +5,7 @@ In: a directory. Out: `RuleFile`s in a stable order, and problems for whatever i
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Final
@@ -15,6 +16,8 @@ from diagnose.errors import Problem
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 5_000
 MAX_DEPTH: Final = 6
+MAX_ENTRIES: Final = 20_000
+"""Of whatever kind: the directory that was named by mistake may be a whole disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ def read_tree(root: str) -> tuple[list[RuleFile], list[Problem]]:
         what = "is not a directory" if os.path.exists(root) else "does not exist"
         return [], [Problem(label, None, "file", f"{what}; give a directory of rules")]
     real = os.path.realpath(root)
-    for path, name in _walk(root, "", 0, problems):
+    entries = itertools.count()
+    for path, name in _walk(root, "", 0, problems, entries):
         if len(files) >= MAX_FILES:
             problems.append(Problem(label, None, "file", f"more than {MAX_FILES} rule files; split the directory"))
             break
@@ -60,20 +64,26 @@ def read_tree(root: str) -> tuple[list[RuleFile], list[Problem]]:
             files.append(RuleFile(place, name, data))
         else:
             problems.append(Problem(place, None, "file", problem))
+    if next(entries) > MAX_ENTRIES:  # of such a directory nothing else is worth telling
+        return [], [Problem(label, None, "file", f"more than {MAX_ENTRIES} files; give a directory of rules alone")]
     return files, problems
 
 
-def _walk(folder: str, prefix: str, depth: int, problems: list[Problem]) -> Iterator[tuple[str, str]]:
+def _walk(
+    folder: str, prefix: str, depth: int, problems: list[Problem], seen: Iterator[int]
+) -> Iterator[tuple[str, str]]:
     if depth > MAX_DEPTH:
         problems.append(Problem(shown(folder), None, "file", f"directories nested deeper than {MAX_DEPTH}"))
         return
     try:
         with os.scandir(folder) as scan:
-            entries = sorted(scan, key=lambda entry: entry.name)
+            entries = sorted(itertools.islice(scan, MAX_ENTRIES + 1), key=lambda entry: entry.name)
     except OSError as error:
         problems.append(Problem(shown(folder), None, "file", f"cannot be listed: {error.strerror}"))
         return
     for entry in entries:
+        if next(seen) >= MAX_ENTRIES:
+            return
         if entry.name.startswith(".") or entry.name == "__pycache__":
             continue
         name = prefix + entry.name
@@ -81,7 +91,7 @@ def _walk(folder: str, prefix: str, depth: int, problems: list[Problem]) -> Iter
         if entry.is_dir(follow_symlinks=False):
             if is_yaml:
                 problems.append(Problem(shown(entry.path), None, "file", "is a directory, but named like a rule file"))
-            yield from _walk(entry.path, name + "/", depth + 1, problems)
+            yield from _walk(entry.path, name + "/", depth + 1, problems, seen)
         elif entry.is_symlink() and _leads_to_folder(entry):
             problems.append(Problem(shown(entry.path), None, "file", "is a link to a directory; such are not followed"))
         elif entry.name.endswith(".yaml"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 
 from diagnose.dataclass import dataclass, field
@@ -15,9 +16,11 @@ from diagnose.errors import UsageError
 from diagnose.service.latecomers import Waits
 from diagnose.service.stall import StallSettings
 from diagnose.services import ServiceSettings, database_place, service_settings
+from diagnose.sources.places import as_known
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PROJECT = "{project}"
+_HOST = re.compile(r"[0-9A-Za-z_.:%-]{1,253}")
 _MB = 1024 * 1024
 _GB = 1024 * _MB
 
@@ -93,6 +96,8 @@ def config_of(environment: Mapping[str, str]) -> ServiceConfig:
     # The library's own settings go by the same names, so a job is diagnosed as the command line would do it.
     memory = service_settings(environment, record=True)
     host = _given(environment, "DIAGNOSE_HOST") or "127.0.0.1"
+    if not _HOST.fullmatch(host):
+        raise UsageError("DIAGNOSE_HOST is no host: give a name or an address such as 127.0.0.1 or ::")
     keys = _given(environment, "DIAGNOSE_KEYS") or "auto"
     if keys not in ("auto", "required"):
         raise UsageError("DIAGNOSE_KEYS must be auto or required")
@@ -165,12 +170,14 @@ def _roots(environment: Mapping[str, str]) -> tuple[str, ...]:
     roots = []
     for given in _list(environment, "DIAGNOSE_ROOTS", os.pathsep):
         if not os.path.isabs(given):
-            raise UsageError(f"DIAGNOSE_ROOTS: {given} is no absolute path")
+            raise UsageError("DIAGNOSE_ROOTS: each must be an absolute path; : stands between them")
         if PROJECT in given:  # which there are is known when a job comes
             roots.append(given)
             continue
         if not os.path.isdir(given):
-            raise UsageError(f"DIAGNOSE_ROOTS: {given} is no directory of this machine; make it, or leave it out")
+            raise UsageError(
+                f"DIAGNOSE_ROOTS: one {as_known(given)} is no directory of this machine; make it, or leave it out"
+            )
         roots.append(os.path.realpath(given))
     return tuple(roots)
 
@@ -181,7 +188,9 @@ def _networks(environment: Mapping[str, str]) -> tuple[str, ...]:
         try:
             ipaddress.ip_network(one)
         except ValueError:
-            raise UsageError(f"DIAGNOSE_WEBHOOK_ALLOW: {one} is no network such as 10.0.0.0/8") from None
+            raise UsageError(
+                "DIAGNOSE_WEBHOOK_ALLOW: each must be a network such as 10.0.0.0/8; a comma stands between them"
+            ) from None
     return tuple(networks)
 
 

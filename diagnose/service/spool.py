@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from diagnose.dataclass import dataclass
 from diagnose.errors import DiagnoseError
+from diagnose.sources.places import as_known
 
 _ID_BYTES = 10
 _TIDY_AGE = 3_600.0  # half-made files of processes that were killed
@@ -223,5 +224,5 @@ def _told(folder: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise SpoolFull(f"the disk of the spool {folder} is full; make room, or try again later") from error
         raise SpoolError(
-            f"the spool {folder} cannot be used: {error.strerror}; mend its permissions or set DIAGNOSE_SPOOL"
+            f"the spool {as_known(folder)} cannot be used: {error.strerror}; mend its permissions or set DIAGNOSE_SPOOL"
         ) from error

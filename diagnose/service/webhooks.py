@@ -48,7 +48,7 @@ def signer_of(config: ServiceConfig) -> Webhook:
             secret = file.read(4_096).strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it holds more than plain characters"
-        raise UsageError(f"DIAGNOSE_WEBHOOK_SECRET_FILE: {path} cannot be read: {why}") from None
+        raise UsageError(f"the file of DIAGNOSE_WEBHOOK_SECRET_FILE cannot be read: {why}") from None
     if not secret.startswith("whsec_"):
         secret = "whsec_" + base64.b64encode(secret.encode()).decode()
     try:
@@ -57,7 +57,7 @@ def signer_of(config: ServiceConfig) -> Webhook:
         long_enough = False
     if not long_enough:
         raise UsageError(
-            f"DIAGNOSE_WEBHOOK_SECRET_FILE: {path} holds no secret of at least {_LEAST} bytes; "
+            f"the file of DIAGNOSE_WEBHOOK_SECRET_FILE holds no secret of at least {_LEAST} bytes; "
             "`openssl rand -base64 32` makes one"
         )
     return Webhook(secret)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final, Self
@@ -19,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from sqlalchemy.orm import Session
 
 from diagnose.errors import StoreError
+from diagnose.sources.places import as_known
 
 HEAD: Final = "0002"  # the latest migration; a test holds that this is so
 _WAIT = 30.0  # seconds for which one writer waits for another
@@ -26,6 +28,7 @@ _REACH = 5  # seconds to reach a server
 # A server lets go of a writer whose machine is gone, and a report does not wait for ever for a server.
 _PATIENCE = "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=60000 -c lock_timeout=30000"
 _LOCK = 0x646961676E6F7365  # of Postgres, while tables are made
+_ADDRESS_LIKE = re.compile(r"(?i)(postgres|mysql|maria|sqlite)[a-z0-9+]*:|[^/]*:[^/]*@")  # one that was mistyped
 _POSTGRES = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
 
 
@@ -124,6 +127,7 @@ def open_database(where: str) -> Database:
     name = url.database or "" if url.drivername == "sqlite" else url.render_as_string(hide_password=True)
     if url.drivername == "sqlite":
         _make_file(name)
+        name = as_known(name)
     with told(name):
         try:
             engine = _engine(url)
@@ -141,7 +145,7 @@ def open_database(where: str) -> Database:
 
 
 def _url(where: str) -> URL:
-    if "://" not in where:
+    if "://" not in where and not _ADDRESS_LIKE.match(where):
         return URL.create("sqlite", database=os.path.abspath(os.path.expanduser(where)))
     try:
         url = make_url(where)
@@ -163,7 +167,9 @@ def _make_file(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise StoreError(f"the memory {path} cannot be opened: {why}; set DIAGNOSE_DATABASE") from error
+        raise StoreError(
+            f"the memory {as_known(path)} cannot be opened: {why}; set DIAGNOSE_DATABASE to a path where you may write"
+        ) from error
 
 
 def _engine(url: URL) -> Engine:

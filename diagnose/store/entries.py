@@ -187,12 +187,13 @@ class Entries:
 def _quoted(path: str) -> str:
     from urllib.parse import quote
 
-    return quote(os.path.abspath(path))
+    return quote(os.fsencode(os.path.abspath(path)))  # names of files are bytes
 
 
 def _unusable(path: str, error: Exception) -> UsageError:
     return UsageError(
-        f"the index {path} cannot be used: {_plain(error)}; free the disk, or delete it and run: diagnose index rebuild"
+        f"the index {printable(path)} cannot be used: {_plain(error)}; free the disk, or delete it and run: "
+        "diagnose index rebuild"
     )
 
 

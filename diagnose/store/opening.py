@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from urllib.parse import urlsplit
 
 from diagnose.dataclass import dataclass
 from diagnose.errors import UsageError
 from diagnose.models import Incidents, RedactionRule
 from diagnose.redaction import Redactor
+from diagnose.sources.places import as_known, check_address
 from diagnose.store.embeddings import Embedder, Endpoint, HashedWords, MiniLM, local_embedder
 from diagnose.store.index import IncidentIndex, Place
 
 _BACKENDS = ("chroma", "numpy")
 _EMBEDDINGS = ("local", "minilm", "hashed")
 _KEY_FILE = "DIAGNOSE_EMBEDDINGS_API_KEY_FILE"
+_CHROMA_FILE = "DIAGNOSE_CHROMA_TOKEN_FILE"
 _KEY_BYTES = 8 * 1024
 
 
@@ -62,15 +63,18 @@ def index_settings(environment: Mapping[str, str], database: str) -> IndexSettin
     url = given("DIAGNOSE_EMBEDDINGS_URL") or None
     model = given("DIAGNOSE_EMBEDDINGS_MODEL")
     if url:
-        _check_address(url)
+        check_address("DIAGNOSE_EMBEDDINGS_URL", url, "http://localhost:8000/v1", _KEY_FILE)
     if url and not model:
         raise UsageError("DIAGNOSE_EMBEDDINGS_URL is set but no model: set DIAGNOSE_EMBEDDINGS_MODEL")
-    token = _secret(environment, "DIAGNOSE_CHROMA_TOKEN_FILE")
+    server = given("DIAGNOSE_CHROMA_URL") or None
+    if server:
+        check_address("DIAGNOSE_CHROMA_URL", server, "http://chroma:8000", _CHROMA_FILE)
+    token = _secret(environment, _CHROMA_FILE)
     return IndexSettings(
         Place(
             given("DIAGNOSE_INDEX") or _beside(database, environment),
             backend,
-            given("DIAGNOSE_CHROMA_URL") or None,
+            server,
             token,
         ),
         embeddings,
@@ -78,22 +82,6 @@ def index_settings(environment: Mapping[str, str], database: str) -> IndexSettin
         model,
         given(_KEY_FILE) or None,
     )
-
-
-def _check_address(url: str) -> None:
-    """Raises `UsageError`, which does not repeat it, where this is no plain address."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        usable = False
-    if not usable or not url.isprintable() or " " in url:
-        raise UsageError("DIAGNOSE_EMBEDDINGS_URL is no address: give one such as http://localhost:8000/v1")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise UsageError(
-            "DIAGNOSE_EMBEDDINGS_URL holds more than an address: leave out user, password, ? and #, and give the key "
-            f"by {_KEY_FILE}"
-        )
 
 
 def open_index(settings: IndexSettings, incidents: Incidents, redactions: Iterable[RedactionRule]) -> IncidentIndex:
@@ -105,8 +93,8 @@ def open_index(settings: IndexSettings, incidents: Incidents, redactions: Iterab
         )
     except OSError as error:
         raise UsageError(
-            f"the index {settings.place.folder} cannot be opened: {error.strerror}; set DIAGNOSE_INDEX to a "
-            "directory of your own"
+            f"the index {as_known(settings.place.folder)} cannot be opened: {error.strerror}; set DIAGNOSE_INDEX to "
+            "a directory of your own"
         ) from None
 
 
@@ -131,15 +119,16 @@ def _beside(database: str, environment: Mapping[str, str]) -> str:
 
 
 def _secret(environment: Mapping[str, str], name: str) -> str | None:
-    """The content of a file that a variable names."""
+    """The content of a file that a variable names; messages repeat neither, since some put the key itself there."""
     path = environment.get(name, "").strip()
     if not path:
         return None
     try:
         with open(path, "rb") as file:
             value = file.read(_KEY_BYTES).decode("ascii", "replace").strip()
-    except OSError as error:
-        raise UsageError(f"{name}: {path} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it has no usable name"
+        raise UsageError(f"the file of {name} cannot be read: {why}; give the path of a file with the key") from None
     if not value.isprintable() or not value:
-        raise UsageError(f"{name}: {path} holds no key: one line of plain characters is expected")
+        raise UsageError(f"the file of {name} holds no key: one line of plain characters is expected")
     return value

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from diagnose.errors import OutageError, UsageError
+from diagnose.sources.places import check_address
 from diagnose.store.patience import within
 
 if TYPE_CHECKING:
@@ -223,24 +224,24 @@ def _check(path: str) -> None:
 
 
 def server_client(address: str, token: str | None = None) -> Any:
-    """A Chroma server. Raises `UsageError` where the address is none, or nothing answers there in time."""
+    """A Chroma server. Raises `UsageError` where the address is none, `OutageError` where nothing answers in time."""
+    check_address("DIAGNOSE_CHROMA_URL", address, "http://chroma:8000", "DIAGNOSE_CHROMA_TOKEN_FILE")
     parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError("DIAGNOSE_CHROMA_URL is no address: give one such as http://chroma:8000")
+    host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 8000)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        _answers(parts.scheme, parts.hostname, port, headers)
+        _answers(parts.scheme, host, port, headers)
         import chromadb
 
-        host, secure = parts.hostname, parts.scheme == "https"
+        secure = parts.scheme == "https"
         client = within(
             3 * _SECONDS,  # of several requests, for which the client itself has no time limit
             lambda: chromadb.HttpClient(host=host, port=port, ssl=secure, headers=headers, settings=_settings()),
         )
     except Exception as error:  # noqa: BLE001 - Chroma raises whatever its parts do
         raise OutageError(
-            f"no Chroma server answers at {parts.hostname}:{port} ({type(error).__name__}); start it with "
+            f"no Chroma server answers at {host}:{port} ({type(error).__name__}); start it with "
             "`chroma run`, or unset DIAGNOSE_CHROMA_URL"
         ) from None
     for session in _sessions(client):
