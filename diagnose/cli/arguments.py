@@ -26,7 +26,7 @@ diagnose LOG... [options]
        diagnose index {rebuild,check,similar} ...
        diagnose run [options] -- COMMAND
        diagnose ship FILE... --job ID [options]
-       diagnose serve | worker | doctor [options]
+       diagnose {serve,worker,migrate,doctor} [options]
        diagnose keys {add,list,revoke,rotate} ...
        diagnose slurm JOB [options]
        diagnose watch kubernetes [options]

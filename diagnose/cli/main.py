@@ -164,7 +164,7 @@ def _run(arguments: list[str]) -> int:
             from diagnose.cli.ship import run_ship
 
             return run_ship(options)
-        if options.verb in ("serve", "worker"):
+        if options.verb in ("serve", "worker", "migrate"):
             from diagnose.cli.serving import run_serving
 
             return run_serving(options)

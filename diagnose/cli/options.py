@@ -26,6 +26,7 @@ VERBS = (
     "ship",
     "serve",
     "worker",
+    "migrate",
     "keys",
     "doctor",
     "completion",

@@ -1,4 +1,4 @@
-"""`diagnose serve` and `diagnose worker`: the service, and what works for it on Postgres.
+"""`diagnose serve`, `worker`, `migrate`: the service, what works for it on Postgres, and its tables.
 
 In: options, the environment. Out: a running service until a signal ends it, and an exit code.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from diagnose.cli.streams import tell
 from diagnose.errors import UsageError
+
+if TYPE_CHECKING:
+    from diagnose.service.settings import ServiceConfig
 
 
 def add_serving_parsers(verbs: Any) -> None:
@@ -36,6 +40,13 @@ def add_serving_parsers(verbs: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_common(worker)
+    verbs.add_parser(
+        "migrate",
+        help="make or bring up to date the tables of the memory and the service",
+        description="Make or bring up to date all tables; whoever opens a database does so too.",
+        epilog="example:\n  DIAGNOSE_DATABASE=postgresql://diagnose@db/diagnose diagnose migrate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +64,8 @@ def run_serving(options: argparse.Namespace) -> int:
         raise UsageError(
             f"the service needs {error.name}, which is not installed: pip install 'gpu-job-diagnose[service]'"
         ) from error
+    if options.verb == "migrate":
+        return _migrate(config_of(os.environ))
     environment = _environment(options)
     config = config_of(environment)
     configure(options.log_level)
@@ -69,6 +82,22 @@ def run_serving(options: argparse.Namespace) -> int:
     from diagnose.api.server import serve
 
     return serve(config, environment)
+
+
+def _migrate(config: ServiceConfig) -> int:
+    from diagnose.service.opening import Opening
+
+    opening = Opening(config.database)
+    try:
+        name = opening.database().name
+        if config.on_postgres:
+            from diagnose.service.procrastinate import prepare
+
+            prepare(opening)
+    finally:
+        opening.close()
+    tell(f"{name} is up to date")
+    return 0
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:

@@ -52,6 +52,7 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
     gc.freeze()
     gc.enable()
     database: Database | None = None
+    settled = False
     fetch = fetcher(config)
     keeping = cache(partial(Keeping, rules))
     myself = f"{os.uname().nodename}:{os.getpid()}"
@@ -74,6 +75,9 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
             end = _defect(database, config, name, myself, error)
         _say(answers, {"id": name, "end": end})
         gc.collect()
+        if not settled:  # what the first job has loaded lasts: nobody need look for garbage among it again
+            gc.freeze()
+            settled = True
     precompiled.keep()
 
 

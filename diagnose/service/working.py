@@ -30,6 +30,8 @@ from diagnose.service.pool import Done, Pool
 from diagnose.service.procrastinate import CHANNEL, QUEUE, TASK, address_of, prepare, put_in, sync_app, told
 from diagnose.service.settings import ServiceConfig
 
+# Procrastinate forgets a notice that comes while it fetches, which under load is often.
+_POLL: Final = 0.15  # seconds
 _BEAT: Final = 4.0  # seconds
 SILENT: Final = 20.0  # seconds after which nobody is thought to work on a job any more
 _GRACE: Final = 25.0  # seconds that work in hand has when the worker is to end
@@ -81,7 +83,7 @@ class Working:
                     install_signal_handlers=False,
                     delete_jobs="always",
                     shutdown_graceful_timeout=_GRACE,
-                    fetch_job_polling_interval=2.0,
+                    fetch_job_polling_interval=_POLL,
                 )
             )
             stopping = asyncio.create_task(asyncio.to_thread(self._stop.wait))
