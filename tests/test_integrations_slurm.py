@@ -259,7 +259,7 @@ def installed(folder: Path, **more: str) -> dict[str, str]:
         diagnose=f'PYTHONPATH={ROOT} exec {sys.executable} -m diagnose "$@"',
         journalctl='echo "2026-11-30T17:10:00.000000+00:00 gx-01 kernel: NVRM: Xid (PCI:0000:52:00): 48"',
     )
-    settings = {"DIAGNOSE_SPOOL": f"{folder}/spool", "DIAGNOSE_SETTLE": "0", **more}
+    settings = {"DIAGNOSE_HOOK_SPOOL": f"{folder}/spool", "DIAGNOSE_SETTLE": "0", **more}
     (folder / "conf").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return {
         **path, "DIAGNOSE_CONF": str(folder / "conf"), "SLURM_JOB_ID": "4711", "SLURM_CLUSTER_NAME": "lab",
@@ -309,7 +309,7 @@ def test_hooks_end_well_whatever_is_missing(tmp_path: Path) -> None:
         "PATH": "/usr/bin:/bin",
         "SLURM_JOB_ID": "1",
         "DIAGNOSE_CONF": str(tmp_path / "absent"),
-        "DIAGNOSE_SPOOL": "/proc/none",
+        "DIAGNOSE_HOOK_SPOOL": "/proc/none",
     }
     for hook in ("epilogslurmctld", "epilog"):
         done = subprocess.run(

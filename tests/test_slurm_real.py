@@ -79,7 +79,7 @@ def prepared(folder: Path) -> str:
         'An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 2, subpartition 0."\n'
     )
     (folder / "diagnose.conf").write_text(
-        f"SLURM_CONF={folder}/slurm.conf\nPATH={folder}/bin:$PATH\nDIAGNOSE={command}\nDIAGNOSE_SPOOL={folder}/diagnose\n"
+        f"SLURM_CONF={folder}/slurm.conf\nPATH={folder}/bin:$PATH\nDIAGNOSE={command}\nDIAGNOSE_HOOK_SPOOL={folder}/diagnose\n"
         f"DIAGNOSE_KERNEL_LOGS={folder}/kernel\nDIAGNOSE_SETTLE=1\nDIAGNOSE_NOTICES={folder}/notices.sqlite3\n"
         f"DIAGNOSE_NOTICE_COMMAND={tell}\nDIAGNOSE_ACT=rehearse\nDIAGNOSE_ACT_TRAIL={folder}/acted.jsonl\n"
         f"XDG_CACHE_HOME={folder}/cache\nDIAGNOSE_NODE_STATE={folder}/last-job\n"

@@ -30,6 +30,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0  # seconds
 _WAIT_AT_ONCE: Final = 30  # seconds the service is asked to keep a request
 _BLOCK: Final = 256 * 1024
 _TIMEOUT: Final = 20.0
+_ASKED_AGAIN: Final = 2.0
 
 Json = Mapping[str, Any]
 
@@ -90,43 +91,50 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def upload(self, name: str, file: BinaryIO) -> str:
+    def upload(self, name: str, file: BinaryIO, *, project: str = "") -> str:
         """Puts a log on the server, compressed on the way; returns the id by which a submission names it."""
 
         def body() -> Iterator[bytes]:
             file.seek(0)
             return _compressed(file)
 
-        answer = self._call("PUT", f"uploads/{quote(name, safe='')}", body=body)
-        return _word(answer, "id")
+        named = {"name": name, **({"project": project} if project else {})}
+        return _word(self._call("POST", "uploads", body=body, params=named)[0], "id")
 
     def submit(self, job: Json) -> Served:
         """Hands a job in; the same job again is the same resource."""
-        return _served(self._call("POST", "diagnoses", json=job))
+        return _served(self._call("POST", "diagnoses", json=job)[0])
 
     def add(self, id: str, inputs: Json, *, key: str) -> Served:
         """Adds inputs that came later; `key` makes it safe to repeat."""
         path = f"diagnoses/{quote(id, safe='')}/inputs"
-        return _served(self._call("POST", path, json=inputs, headers={"Idempotency-Key": key}))
+        return _served(self._call("POST", path, json=inputs, headers={"Idempotency-Key": key})[0])
 
     def find(self, cluster: str, job_id: str, attempt: int | None = None) -> Served | None:
         """The resource of a job that was handed in: of an attempt, or of the last one."""
         query = {"cluster": cluster, "job_id": job_id, "limit": "50"}
-        items = _list(self._call("GET", "diagnoses", params=query).get("items"))
+        items = _list(self._call("GET", "diagnoses", params=query)[0].get("items"))
         known = [one for one in items if one.get("job_id") == job_id and one.get("cluster") == cluster]
         if attempt is not None:
             known = [one for one in known if one.get("attempt") == attempt]
         return _served(max(known, key=lambda one: int(one.get("attempt") or 0))) if known else None
 
     def report(self, id: str) -> Served:
-        """Waits for the report, as long as patience lasts; raises `ServiceError` where it does not come."""
+        """Waits for the report, as long as patience lasts; raises `ServiceError` where it does not come.
+
+        One that names a failure is final enough: whoever is asked after the rules changes no advice that was given.
+        """
         path = f"diagnoses/{quote(id, safe='')}"
         while True:
             rest = self._until - time.monotonic()
             wait = max(1, min(_WAIT_AT_ONCE, int(rest)))
-            answer = self._call("GET", path, headers={"Prefer": f"wait={wait}"}, timeout=wait + _TIMEOUT)
+            answer, state = self._call("GET", path, headers={"Prefer": f"wait={wait}"}, timeout=wait + _TIMEOUT)
             if answer.get("schema") == "diagnose.report/v1":
-                return Served(id, answer)
+                late = time.monotonic() + _ASKED_AGAIN >= self._until
+                if state != "rules_done" or answer.get("status") == "failed" or late:
+                    return Served(id, answer)
+                self._sleep(_ASKED_AGAIN)
+                continue
             if answer.get("state") == "error":
                 return Served(id, None, _word(answer, "error") or "the service could not diagnose it")
             if time.monotonic() >= self._until:
@@ -143,8 +151,8 @@ class Client:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         timeout: float = _TIMEOUT,
-    ) -> Json:
-        """One call, again and again while the service is away; returns the JSON object it answers with."""
+    ) -> tuple[Json, str]:
+        """One call, again and again while the service is away; returns the object it answers with, and its state."""
         wait = _FIRST_WAIT
         while True:
             problem, retry_after, status = "", None, None
@@ -161,7 +169,7 @@ class Client:
                     status = answer.status_code
                     raw = _bounded(answer)
                     if answer.is_success:
-                        return _object(raw, path)
+                        return _object(raw, path), answer.headers.get("diagnosis-state", "")
                     problem = _problem(raw, status)
                     retry_after = _seconds(answer.headers.get("retry-after"))
                     if status not in _AGAIN:

@@ -114,7 +114,9 @@ def _served(job: SlurmJob, logs: Sequence[Opened], kernels: Sequence[Opened], ho
         for name, text in job.records:
             file = stack.enter_context(tempfile.TemporaryFile())
             file.write(text.encode("utf-8", "replace"))
-            submission["scheduler_records"].append({"upload": client.upload(name, file), "source": name})
+            submission["scheduler_records"].append(
+                {"upload": client.upload(name, file, project=how.project), "source": name}
+            )
         served = client.submit(submission)
     served = client.report(served.id)
     if served.report is None:
@@ -124,7 +126,7 @@ def _served(job: SlurmJob, logs: Sequence[Opened], kernels: Sequence[Opened], ho
 
 def _log(one: Opened, how: How, client: Client) -> dict[str, Any]:
     if how.upload:
-        return {"upload": client.upload(one.name, one.file), "source": one.name}
+        return {"upload": client.upload(one.name, one.file, project=how.project), "source": one.name}
     return {"path": os.path.realpath(one.path), "source": one.name}
 
 

@@ -87,7 +87,7 @@ def _served(job: Job, asking: Asking, client: Client) -> Any:
 
     def upload(name: str) -> dict[str, str]:
         with open(os.path.join(job.folder, name), "rb") as file:
-            return {"upload": client.upload(name, file), "source": name}
+            return {"upload": client.upload(name, file, project=asking.project), "source": name}
 
     codes = [one.code for one in job.failures if one.code is not None]
     submission: dict[str, Any] = {
