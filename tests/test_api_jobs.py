@@ -84,6 +84,7 @@ def test_from_chunks_to_a_report(client: TestClient) -> None:
 
 def test_what_cannot_be_taken_is_a_problem(client: TestClient) -> None:
     log = f"{AT}/logs/x.log"
+    own = client.get(log).json()["guard"]
     for answer, status, kind in (
         (put(client, log, b"x", 0, form="kept", guard="0" * 32), 409, "guard-differs"),
         (put(client, log, b"x", 0, {"Content-Encoding": "gzip"}), 422, "bad-encoding"),
@@ -91,6 +92,8 @@ def test_what_cannot_be_taken_is_a_problem(client: TestClient) -> None:
         (put(client, log, b"x" * 5_000_000, 0), 413, "content-too-large"),
         (put(client, log, _zstd_module().compress(bytes(50_000_000)), 0, {"Content-Encoding": "zstd"}), 413, "chunk-too-large"),
         (put(client, log, b"x", 5), 409, "offset-gap"),
+        (put(client, log, b"x", 0, form="kept", guard=own), 422, "bad-kept-log"),
+        (put(client, log, b"diagnose-kept/1 ?\n", 0, form="kept", guard=own), 422, "bad-kept-log"),
         (put(client, log, b"x", -5), 422, None),
         (put(client, log, b"x", 0, form="baked"), 422, None),
         (put(client, "/v1/jobs/gx/4711/none/logs/x", b"x", 0), 422, None),

@@ -301,6 +301,17 @@ def test_truncation_that_has_grown_beyond_before_anybody_looks(world: World) -> 
     assert world.files() == {"job.log": world.kept(second), "job.log.1": world.kept(first)}
 
 
+def test_nodes_that_call_their_logs_alike(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world.folder)
+    world.log.write_text("x\n")
+    tools = Tools(world.keeper, world.signs, clock=lambda: world.now)
+    for host in ("n1", "n2/"):
+        job = Job("4711", "gx", prefix=host)
+        shipping = Shipping(["./job.log"], job, world.service, tools, world.told.append)  # type: ignore[arg-type]
+        assert world.finish(shipping)
+    assert world.service.streams.names(KEY) == ["n1/job.log", "n2/job.log"]
+
+
 def test_patterns_find_files_that_come_later(world: World) -> None:
     shipping = world.shipping(str(world.folder / "ranks" / "*.err"))
     world.turns(shipping)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.errors import StoreError
 from diagnose.keeping import Keeping
 from diagnose.models import RuleSet
 from diagnose.service.handing import streamed_job
@@ -93,6 +94,37 @@ def test_a_restart_loses_no_end_and_does_none_twice(world: World) -> None:
     assert len(world.ended) == 1
 
 
+def test_what_comes_late_after_a_restart_is_diagnosed_too(world: World) -> None:
+    world.live.append(JOB, "a.log", b"line\n", 0)
+    world.live.ended(JOB, "failed")
+    world.until(20)
+    world.live.close()
+    world.opened()
+    world.live.append(JOB, "a.log", b"late\n", 5)
+    world.until(40)
+    assert world.ended == [(JOB, "failed", False), (JOB, "failed", True)]
+    world.until(9000)
+    assert world.stalls == []
+
+
+def test_one_job_that_cannot_be_handed_in_does_not_keep_the_others(world: World) -> None:
+    jobs = [JobKey("", "", str(number)) for number in range(3)]
+    for job in jobs:
+        world.live.ended(job, "")
+    hand_in = world.live._on_end
+
+    def picky(job: JobKey, said: str, late: bool) -> bool:
+        if job == jobs[0] and world.now < 30:
+            raise StoreError("away")
+        return hand_in(job, said, late)
+
+    world.live._on_end = picky
+    world.until(20)
+    assert [job for job, _, _ in world.ended] == jobs[1:]
+    world.until(40)
+    assert [job for job, _, _ in world.ended] == [*jobs[1:], jobs[0]]
+
+
 def test_a_standstill_is_told_and_its_end(world: World) -> None:
     known, at = 0, 0
     for step in range(60):
@@ -112,8 +144,11 @@ def test_a_standstill_is_told_and_its_end(world: World) -> None:
     world.live.append(JOB, "a.log", b"", known, step=70)  # a sender that leaves out steps says which was the last
     world.until(at + 3020)
     world.live.ended(JOB, "")
+    world.until(at + 3100)
+    world.live.append(JOB, "a.log", b"late\n", known)
     world.until(at + 90_000)
     assert len(world.stalls) == 2
+    assert [late for _, _, late in world.ended] == [False, True]
 
 
 def test_what_was_said_at_the_end_is_the_job() -> None:

@@ -21,6 +21,7 @@ from diagnose.pipeline import Request, Services, diagnose
 from diagnose.service import streams as module
 from diagnose.service.chunks import expanded
 from diagnose.service.streams import (
+    BadKeptLog,
     ChunkTooLarge,
     Gap,
     GuardDiffers,
@@ -174,9 +175,11 @@ def test_kept_logs_are_taken_of_those_who_have_the_same_rules(tmp_path: Path, ke
         streams.append(JOB, "job.log", log, 0, form="kept", guard="0" * 32)
     with pytest.raises(GuardDiffers):
         streams.append(JOB, "job.log", log, 0, form="kept")
-    with pytest.raises(TooMuch, match="no kept log"):
+    with pytest.raises(BadKeptLog, match="first line is damaged"):
+        streams.append(JOB, "job.log", log[:20], 0, form="kept", guard=keeper.guard)
+    with pytest.raises(BadKeptLog, match="no kept log"):
         streams.append(JOB, "job.log", b"just a line\n", 0, form="kept", guard=keeper.guard)
-    with pytest.raises(TooMuch, match="another name"):
+    with pytest.raises(BadKeptLog, match="another name"):
         streams.append(JOB, "other.log", log, 0, form="kept", guard=keeper.guard)
     known = 0
     while known < len(log):

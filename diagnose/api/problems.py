@@ -30,6 +30,7 @@ _STREAMS = {
     "too-much": 413,
     "spool-full": 507,
     "bad-encoding": 422,
+    "bad-kept-log": 422,
 }
 MEDIA = "application/problem+json"
 _SHOWN = 20  # errors of one request

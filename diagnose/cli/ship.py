@@ -41,6 +41,9 @@ def add_ship_parser(verbs: Any) -> None:
     ship.add_argument("--cluster", help="where there are several (SLURM_CLUSTER_NAME)")
     ship.add_argument("--attempt", type=int, help="counted from 0 (SLURM_RESTART_COUNT)")
     ship.add_argument("--project", help="where the key is bound to several")
+    ship.add_argument(
+        "--prefix", default="", metavar="NAME", help="before the logs' names: where each node has its own"
+    )
     ship.add_argument("--service", metavar="URL", help="such as https://diagnose.example (DIAGNOSE_SERVICE)")
     ship.add_argument("--key-file", metavar="FILE", help="holds the API key (DIAGNOSE_API_KEY_FILE)")
     ship.add_argument("--until-exit", type=int, metavar="PID", help="send the rest when this process has ended")
@@ -62,7 +65,7 @@ def run_ship(options: argparse.Namespace) -> int:
 
     if not (0.1 <= options.every <= 3600 and 0 <= options.grace <= 86_400):
         raise UsageError("--every must be from 0.1 to 3600 seconds, --grace from 0 to 86400")
-    job = Job(_number(options), *_which(options), options.project)
+    job = Job(_number(options), *_which(options), options.project, options.prefix)
     sender = sender_of(os.environ, options.service, options.key_file)
     asked = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

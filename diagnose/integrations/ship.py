@@ -47,12 +47,13 @@ class Refused(DiagnoseError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Whose logs they are; `cluster` is empty where there is only one."""
+    """Whose logs they are; `cluster` is empty where there is only one. `prefix` goes before the names of the logs."""
 
     job_id: str
     cluster: str = ""
     attempt: int = 0
     project: str | None = None
+    prefix: str = ""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -64,7 +65,7 @@ class Shipment:
     """One log on its way: what is made of it and not yet acknowledged."""
 
     def __init__(self, path: str, job: Job, sender: Sender, tools: Tools) -> None:
-        self.name = path.strip("/").removeprefix("./") or path
+        self.name = f"{job.prefix}/{path}".replace("/./", "/").strip("/") or path
         self.waiting = 0
         self.over = ""  # why nothing more of it is sent
         self._follower = Follower(path, tools.clock)

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import structlog
+
 from diagnose.errors import DiagnoseError
 from diagnose.models import RuleSet
 from diagnose.service.latecomers import Latecomers, Waits
@@ -23,6 +25,8 @@ _LOOK: Final = 5.0  # seconds between looks at what a job prints
 _TAIL: Final = 8 * 1024  # bytes of a log that are looked at
 _WATCHED: Final = 20_000
 _TRY_AGAIN: Final = 5.0
+_HANDED_IN: Final = 100_000
+_SILENT: Final = 2 * 86_400.0  # seconds after which a job is watched no more
 
 
 class _Job:
@@ -64,6 +68,7 @@ class Live:
         self._handed_in: set[JobKey] = set()
         self._jobs: dict[JobKey, _Job] = {}
         self._looked = clock()
+        self._log = structlog.get_logger("diagnose.live")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="live", daemon=True)
 
@@ -103,7 +108,7 @@ class Live:
                 self._late.heard(job, now)
             watched = self._jobs.get(job)
             if watched is None:
-                if len(self._jobs) >= _WATCHED:
+                if self._is_over(job, now) or len(self._jobs) >= _WATCHED:
                     return took
                 watched = self._jobs[job] = _Job(now, self._stall)
             if step is not None:
@@ -114,6 +119,14 @@ class Live:
                 watched.tails[name] = (watched.tails.get(name, b"") + data[-_TAIL:])[-_TAIL:]
             watched.heard = now
         return took
+
+    def _is_over(self, job: JobKey, now: float) -> bool:
+        """Whether a job has ended: nobody watches it then, but what comes late is waited for, also after a restart."""
+        state = self.streams.ending(job)
+        if state == "handed-in" and job not in self._handed_in:
+            self._handed_in.add(job)
+            self._late.ended(job, now)
+        return state != ""
 
     def ended(self, job: JobKey, said: str) -> bool:
         """The job has ended: it is handed in when its last ranks have spoken. Say whether that is news."""
@@ -140,22 +153,36 @@ class Live:
             due = self._late.due(now)
             due += [job for job, at in self._again.items() if at <= now and job not in due]
         for job in due:
-            late = job in self._handed_in
-            if not late and not self.streams.waits(job):
-                self._again.pop(job, None)  # another process has done it
-            elif self._on_end(job, self.streams.said(job), late):
+            try:
+                done = self._due(job)
+            except DiagnoseError:  # the spool or the database is away
+                done = False
+            if done:
                 self._again.pop(job, None)
-                self._handed_in.add(job)
-                self.streams.handed_in(job)
             else:
                 self._again[job] = now + _TRY_AGAIN
         if now - self._looked >= _LOOK:
             self._looked = now
             self._look(now)
 
+    def _due(self, job: JobKey) -> bool:
+        """Hand a job in; say whether that is done."""
+        late = job in self._handed_in
+        if not late and self.streams.ending(job) != "ended":
+            return True  # another process has done it
+        if not self._on_end(job, self.streams.said(job), late):
+            return False
+        if len(self._handed_in) >= _HANDED_IN:
+            self._handed_in.clear()  # what comes late of these is looked up again
+        self._handed_in.add(job)
+        self.streams.handed_in(job)
+        return True
+
     def _look(self, now: float) -> None:
         """See which jobs get on."""
         with self._lock:
+            for job in [job for job, watched in self._jobs.items() if now - watched.heard > _SILENT]:
+                del self._jobs[job]
             jobs = list(self._jobs.items())
         for job, watched in jobs:
             with self._lock:
@@ -175,5 +202,7 @@ class Live:
         while not self._stop.wait(_TICK):
             try:
                 self.tick()
-            except DiagnoseError:
-                continue  # the spool or the database is away for now
+            except DiagnoseError as error:
+                self._log.warning("running jobs could not be looked after", error=str(error))
+            except Exception:  # noqa: BLE001 - one job's logs must not end what waits for all others
+                self._log.exception("internal error")

@@ -31,7 +31,7 @@ from typing import Any, Final, Literal
 from diagnose.compress.keptlog import END, range_records
 from diagnose.compress.ranges import next_border
 from diagnose.dataclass import dataclass, fields, replace
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, SourceError
 from diagnose.keeping import Keeping
 from diagnose.models import SourceKind
 from diagnose.sources.kept import KEPT_HEAD_BYTES, first_line, is_kept, kept_head, kind_line
@@ -86,6 +86,12 @@ class BadEncoding(StreamError):
     """A chunk cannot be expanded."""
 
     kind = "bad-encoding"
+
+
+class BadKeptLog(StreamError):
+    """What is sent as a kept log is none."""
+
+    kind = "bad-kept-log"
 
 
 class TooMuch(StreamError):
@@ -263,9 +269,10 @@ class Streams:
                 return str(json.load(file)["said"])
         return ""
 
-    def waits(self, job: JobKey) -> bool:
-        """Whether a job has ended and nobody has handed it in."""
-        return os.path.exists(os.path.join(self._job_folder(job), "ended"))
+    def ending(self, job: JobKey) -> str:
+        """`ended` where a job has ended and is to be handed in, `handed-in` where it was, nothing while it runs."""
+        folder = self._job_folder(job)
+        return next((name for name in ("ended", "handed-in") if os.path.exists(os.path.join(folder, name))), "")
 
     def handed_in(self, job: JobKey) -> None:
         """Note that a job that had ended was handed in, so that no restart does it again."""
@@ -610,9 +617,13 @@ def _append(path: str, data: bytes, size: int) -> None:
 def _check_head(data: bytes, name: str) -> None:
     """Refuse what says it is a kept log and is none, as far as its first bytes tell."""
     if not is_kept(data):
-        raise TooMuch("this is no kept log; send the log itself")
-    if kept_head(data[:_BLOCK], name).name != _base(name):
-        raise TooMuch("the kept log is of another name than it is sent under")
+        raise BadKeptLog("this is no kept log; send the log itself")
+    try:
+        said = kept_head(data[:_BLOCK], _base(name)).name
+    except SourceError as error:
+        raise BadKeptLog(str(error)) from error
+    if said != _base(name):
+        raise BadKeptLog("the kept log is of another name than it is sent under")
 
 
 def _blocks(path: str) -> Iterator[bytes]:
