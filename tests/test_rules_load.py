@@ -297,6 +297,36 @@ def test_a_broken_pattern_of_a_site_is_found_at_load(shipped, tmp_path):
         load(shipped, tree(tmp_path / "site", {"a.yml": text}))
 
 
+def filter_rule(keyword: str) -> str:
+    return f"""\
+schema: filter-rule/v1
+id: site-banner
+title: A banner
+status: experimental
+action: drop
+description: Printed at every start.
+author: [tests]
+created: 2026-01-02
+tags: [gpu]
+programs: []
+sources: [job]
+keywords: ["{keyword}"]
+pattern: 'two lines'
+examples: {{noise: ['two lines'], signal: []}}
+"""
+
+
+@pytest.mark.parametrize("end", ["\\n", "\\r", "\\r\\n"])
+def test_a_keyword_of_a_site_that_holds_a_line_end_is_refused(shipped, tmp_path, end):
+    text = rule("a").replace("['device vanished']", f'["device{end}vanished"]')
+    with pytest.raises(RuleError, match=r"a.yml:14: signatures.lost.keywords\[0\]: holds a line end"):
+        load_rules([tree(tmp_path / "site", {"a.yml": text})], shipped=shipped)
+    text = filter_rule(f"two{end}lines")
+    with pytest.raises(RuleError, match=r"f.yml:12: keywords\[0\]: holds a line end"):
+        load_rules([tree(tmp_path / "other", {"f.yml": text})], shipped=shipped)
+    assert load_rules([tree(tmp_path / "sound", {"f.yml": filter_rule("two lines")})], shipped=shipped)
+
+
 @pytest.mark.parametrize("pattern", ["(?:a{1000}){1000}", "a(?:x|(?:b{30}){40})", "(?:device vanished ){1001,}"])
 def test_repeats_beyond_re2_are_refused_before_they_are_compiled(shipped, tmp_path, pattern):
     text = rule("a").replace("pattern: 'device vanished'", f"pattern: 'device vanished{pattern}'")

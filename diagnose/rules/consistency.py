@@ -41,6 +41,7 @@ def check_consistency(rule_set: RuleSet, locate: Locate, *, compile_ids: Collect
         for part, check, message in row_faults(policy, rule_set):
             key = f"policy/{policy.id}"
             yield Problem(rule_set.paths[key], locate(key, part), check, f"row {policy.id}: {part}: {message}")
+    yield from _keywords(rule_set, locate, compile_ids)
     yield from _patterns(rule_set, locate, compile_ids)
     yield from _sentences(rule_set, locate, compile_ids)
 
@@ -78,6 +79,17 @@ def row_faults(row: PolicyRow, rule_set: RuleSet) -> Iterator[tuple[str, str, st
             yield "when", "policy-test", f"there is no test {name!r}; known: {', '.join(sorted(TESTS))}"
 
 
+def _keywords(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterator[Problem]:
+    """Keywords that no line can hold: the rule would never be asked, and a guard that seeks them in blocks misled."""
+    for rule in (*rule_set.rules, *rule_set.redactions) if ids else ():
+        for where, keywords in _sought(rule) if rule.id in ids else ():
+            for index, keyword in enumerate(keywords):
+                if "\n" in keyword or "\r" in keyword:
+                    place = f"{where}[{index}]"
+                    message = f"{place}: holds a line end, and no line does: make two keywords of it"
+                    yield Problem(rule_set.paths[rule.id], locate(rule.id, place), "keywords", message)
+
+
 def _patterns(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Iterator[Problem]:
     if not ids:
         return
@@ -102,6 +114,15 @@ def _sentences(rule_set: RuleSet, locate: Locate, ids: Collection[str]) -> Itera
             if (said := next((said for said in variants(text, "Value") if not balanced(said)), None)) is not None:
                 message = f"{where}: has a bracket or quote without its other half, in {said!r}"
                 yield Problem(rule_set.paths[rule.id], locate(rule.id, where), "sentence", message)
+
+
+def _sought(rule: DiagnosisRule | FilterRule | RedactionRule) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The keywords of a rule, as (dotted place, keywords)."""
+    if isinstance(rule, DiagnosisRule):
+        for name, signature in rule.signatures.items():
+            yield f"signatures.{name}.keywords", signature.keywords
+    else:
+        yield "keywords", rule.keywords
 
 
 def _searched(rule: DiagnosisRule | FilterRule | RedactionRule) -> Iterator[tuple[str, str]]:
