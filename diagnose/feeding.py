@@ -42,12 +42,12 @@ class Feeding:
     ) -> None:
         self._gathered = gathered
         self._rules = rules
-        self._settings = settings = gathered.settings
+        self._settings = gathered.settings
         self._clock = clock
         self._advice = advice
         self._on_progress = on_progress
         self._advised: tuple[FilterRule, ...] = ()
-        self._filters = Filters(rules.filters if settings.compress else ())
+        self._filters = Filters(rules.filters)
         self._listeners = Listeners(spoken_literals(), STEP_LITERALS)
         self._routines: dict[SourceKind, Routine] = {}
         self._with_gaps: list[str] = []
@@ -174,7 +174,9 @@ class Feeding:
         source, limits, coverage = item.source, self._settings.limits, self._gathered.coverage
         restored = restore(source, self._blocks(item), limits)
         compressor = (
-            self.compressor(source) if self._settings.compress else PassThrough(source, limits, self._gathered.guard)
+            self.compressor(source)
+            if self._settings.compress
+            else PassThrough(source, limits, self._gathered.guard, self._filters)
         )
         reader = SourceReader(self._gathered, item)
         truncated = False

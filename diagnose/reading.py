@@ -121,18 +121,18 @@ class SourceReader:
         for hear in gathered.hear:
             hear(line)
         event = None
-        if asked & PROGRESS or line.progress is not None:
+        certain = line.certain
+        if (asked & PROGRESS and certain) or line.progress is not None:
             event = gathered.progress.read(line, self._attempt)
-        if event is not None or asked & ATTEMPTS or self.tracker.watches(line):
+        if event is not None or (asked & ATTEMPTS and certain) or self.tracker.watches(line):
             step = event.step if event and event.kind == "step" else None
             ended = event is not None and (event.kind == "completed" or (event.kind == "exit" and event.step == 0))
-            self._attempt = self.tracker.observe(line, step, ended=ended, asked=asked & ATTEMPTS != 0)
-            if self._attempt != self._starts[-1][1]:
-                self._starts.append((line.number, self._attempt))
+            attempt = self.tracker.observe(line, step, ended=ended, asked=asked & ATTEMPTS != 0)
+            if attempt > self._attempt:
+                self._attempt = attempt
+                self._starts.append((line.number, attempt))
             if event is not None:
-                gathered.timeline.add(
-                    event if event.attempt == self._attempt else replace(event, attempt=self._attempt)
-                )
+                gathered.timeline.add(event if event.attempt == attempt else replace(event, attempt=attempt))
         gathered.timeline.observe(line, self._attempt)
         if asked & (FACTS | PLACES) or line.rank is not None or line.host is not None:
             gathered.inventory.observe(line, self._attempt, facts=asked & FACTS != 0, places=asked & PLACES != 0)

@@ -29,7 +29,7 @@ _SIZE: Final = 4
 _LAST: Final = frozenset({"end", "whole"})
 
 Frame = tuple[Any, ...]
-Columns = tuple[list[int], list[bytes], list[bool], list[bool], list[str | None]]
+Columns = tuple[list[int], list[bytes], list[bool], list[bool], list[str | None], list[bool]]
 
 
 class Reading(Protocol):
@@ -278,10 +278,11 @@ def _columns(kept: list[KeptLine]) -> Columns:
         [line.guarded for line in kept],
         [line.truncated for line in kept],
         [line.progress for line in kept],
+        [line.routine for line in kept],
     )
 
 
 def kept_lines(columns: Columns, before: int) -> list[KeptLine]:
     """The kept lines of a frame; `before` lines of the input stand in the ranges before."""
-    numbers, raws, guarded, truncated, progress = columns
-    return list(map(KeptLine, [number + before for number in numbers], raws, guarded, truncated, progress))
+    numbers, raws, guarded, truncated, progress, routine = columns
+    return list(map(KeptLine, [number + before for number in numbers], raws, guarded, truncated, progress, routine))

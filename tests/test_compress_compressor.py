@@ -138,7 +138,7 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
             state[key][1:] = [0, 0 if fell else gone + seen + 1, happened]
             out.append(line)
         elif hit is None or must:
-            out.append((number, raw, guarded, None))
+            out.append((number, raw, guarded, "" if bar and hit is None else None))
         elif hit.action == "collapse":
             shown[hit.id, name] = shown.get((hit.id, name), 0) + 1
             if shown[hit.id, name] <= hit.keep_first:
@@ -149,16 +149,20 @@ def naive(data: bytes, rules=RULES, keywords=KEYWORDS) -> list[tuple[int, bytes,
         lines.pop()
     for number, line in enumerate(lines, 1):
         segments = [segment for segment in line.split(b"\r") if segment] or [b""]
-        pending = None
+        pending, run = None, False
         for segment in segments:
             bar = bool(segment) and b"\r" in line and is_bar(segment)
             guarded = any(keyword.encode() in segment for keyword in keywords)
             if bar and not hold and not guarded:
-                pending = segment
+                if run:
+                    pending = segment
+                else:
+                    judge(number, segment, True)
+                run = True
                 continue
             if pending is not None:
                 judge(number, pending, True)
-                pending = None
+            pending, run = None, False
             judge(number, segment, bar)
         if pending is not None:
             judge(number, pending, True)
@@ -292,6 +296,7 @@ def test_bars_collapse_but_a_traceback_between_them_survives():
     log = b"".join(bar % (i, i) + b"\r" for i in range(20)) + trace + b"end\n"
     kept = run(log)
     assert [line.raw for line in kept] == [
+        bar % (0, 0),  # it shows whether the bar began anew
         bar % (19, 19),
         b"Traceback (most recent call last):",
         b'  File "a.py", line 1',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -61,10 +62,7 @@ def by_range(data: bytes, chunk: int, count: int) -> tuple[list[KeptLine], Compr
             kept += compressor.feed(block)
         if compressor is not None:
             kept += compressor.finish()
-            out += [
-                KeptLine(line.number + counts.lines, line.raw, line.guarded, line.truncated, line.progress)
-                for line in kept
-            ]
+            out += [replace(line, number=line.number + counts.lines) for line in kept]
             counts = add_counts(counts, compressor.counts)
     return out, counts
 

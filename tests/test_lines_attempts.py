@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from diagnose.lines.attempts import MAX_BOUNDARIES, AttemptTracker, align, attempt_literals
 from diagnose.lines.progress import ProgressReader
-from diagnose.models import Line, LogSource
+from diagnose.lines.reader import LineReader
+from diagnose.models import KeptLine, Line, LogSource
+from diagnose.settings import Limits
 
 JOB = LogSource("job.log")
 
@@ -266,6 +268,24 @@ step 1 loss 2
 def test_attempts_begin_where_something_starts(name: str) -> None:
     text, expected = CASES[name]
     assert starts(text) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attempts_begin_alike_where_lines_are_read_with_prefixes_and_quotes(name: str) -> None:
+    text, expected = CASES[name]
+    tracker, reader, progress = AttemptTracker(JOB), LineReader(JOB, Limits()), ProgressReader()
+    for number, body in enumerate(text.strip("\n").split("\n"), 1):
+        for line in reader.read(KeptLine(number, body.encode(), guarded=True)):
+            event = progress.read(line, 0)
+            step = event.step if event is not None and event.kind == "step" else None
+            tracker.observe(line, step, ended=event is not None and event.kind == "completed")
+    assert [boundary.number for boundary in tracker.boundaries] == expected
+
+
+def test_a_step_that_was_held_back_is_of_the_attempt_that_made_it() -> None:
+    tracker, _ = follow("step 8 loss 2\nRuntimeError: x\nstep 0 loss 2\nstep 1 loss 2")
+    late = Line(JOB, 2, "step 9 loss 2", "step 9 loss 2", "s")
+    assert (tracker.observe(late, 9), tracker.boundaries[-1].number) == (0, 3)
 
 
 def test_lines_before_a_boundary_belong_to_the_attempt_that_died() -> None:

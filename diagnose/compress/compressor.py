@@ -125,6 +125,8 @@ class Compressor:
         self._unseen: set[bytes] = set()  # templates learnt before their first line was judged
         self._hold = RECORD_HOLD_LINES if inside else 0  # so many more lines that a filter matched are kept
         self._bar: Segment | None = None  # the last of a run of bars, until the run ends
+        self._painted = False  # whether the first of the run has passed
+        self._painting = 0  # the line of the last piece
         self._progress = ProgressSampler()
         self._quota = Quota()
         self._settling = Settling(filters, self._progress, self._quota)
@@ -431,15 +433,23 @@ class Compressor:
         return silent
 
     def _segment(self, segment: Segment) -> None:
-        """Judge one piece of a line. Of a run of bars only the last one matters, unless a record is open."""
-        if self._bar is not None and self._bar.number != segment.number:
+        """Judge one piece of a line. Of a run of bars the first and the last one matter, unless a record is open.
+
+        The first shows whether a bar began anew.
+        """
+        if segment.number != self._painting:
             self._end_bars()
+            self._painting = segment.number
         if segment.truncated:
             self._end_bars()
             self._long(segment)
             return
         verdict = self._verdict(template(segment.raw))
         if segment.bar and not self._hold and not self._guarded(segment.raw, verdict):
+            if not self._painted:
+                self._painted = True
+                self._line(segment.number, segment.raw, verdict, bar=True)
+                return
             if self._bar is not None:
                 self._collapsed += 1
             self._bar = segment
@@ -448,6 +458,7 @@ class Compressor:
         self._line(segment.number, segment.raw, verdict, bar=segment.bar)
 
     def _end_bars(self) -> None:
+        self._painted = False
         if self._bar is not None:
             bar = self._bar
             self._bar = None
@@ -466,7 +477,7 @@ class Compressor:
         if verdict is None:
             if self._hold:
                 self._hold -= 1
-                self._out.append(KeptLine(number, raw))
+                self._out.append(KeptLine(number, raw, routine=True))
             else:
                 self._dropped += 1
             return self._hold > 0
@@ -482,9 +493,9 @@ class Compressor:
             routine = hit is not None or bar or (self._repeats is not None and self._repeats.worn(verdict.shape, raw))
             self._hold = self._hold - 1 if routine else RECORD_HOLD_LINES
         if hit is None and not guarded and not opens:
-            self._unspoken(verdict.shape, number, raw, must=held)
+            self._unspoken(verdict.shape, number, raw, must=held, bar=bar)
         elif hit is None:
-            self._keep(number, raw, guarded=guarded, opens=opens)
+            self._keep(number, raw, guarded=guarded, opens=opens, progress="" if bar else None)
         elif hit.rule.progress:
             if guarded or opens:
                 self._release()
@@ -492,11 +503,11 @@ class Compressor:
             must = held or guarded or opens
             self._progress.take(hit, writers, number, raw, self._out, must=must, guarded=guarded)
         elif held or guarded or opens:
-            self._keep(number, raw, guarded=guarded, opens=opens)
+            self._keep(number, raw, guarded=guarded, opens=opens, routine=True)
         elif hit.rule.action == "drop":
             self._dropped += 1
         elif self._quota.takes(hit, raw):
-            self._out.append(KeptLine(number, raw))
+            self._out.append(KeptLine(number, raw, routine=True))
         else:
             self._collapsed += 1
         return self._hold > 0
@@ -509,18 +520,20 @@ class Compressor:
         guarded: bool,
         opens: bool,
         truncated: bool = False,
+        progress: str | None = None,
+        routine: bool = False,
     ) -> None:
         """Pass a line on; before one that may matter go the last signs of progress."""
         if guarded or opens:
             self._release()
-        self._out.append(KeptLine(number, raw, guarded, truncated))
+        self._out.append(KeptLine(number, raw, guarded, truncated, progress, routine))
 
-    def _unspoken(self, shape: Shape | None, number: int, raw: bytes, *, must: bool = False) -> None:
+    def _unspoken(self, shape: Shape | None, number: int, raw: bytes, *, must: bool = False, bar: bool = False) -> None:
         """Pass on a line that nothing speaks of, unless it is one of many alike."""
         if shape is None or self._repeats is None:
-            self._out.append(KeptLine(number, raw))
+            self._out.append(KeptLine(number, raw, progress="" if bar else None))
         else:
-            self._repeats.take(shape, number, raw, self._out, must=must)
+            self._repeats.take(shape, number, raw, self._out, must=must, bar=bar)
 
     def _release(self) -> None:
         """Pass on everything held back, by line number."""

@@ -48,9 +48,9 @@ class Listeners:
 
 
 class _Writer:
-    """What one writer has printed of a family; `number` and `raw` are of the line held back, if there is one."""
+    """What one writer has printed of a family; `number`, `raw` and `bar` are of the line held back, if there is one."""
 
-    __slots__ = ("every", "falls", "last", "number", "raw", "seen", "shown")
+    __slots__ = ("bar", "every", "falls", "last", "number", "raw", "seen", "shown")
 
     def __init__(self) -> None:
         self.last: list[int] = []
@@ -60,6 +60,7 @@ class _Writer:
         self.every = 1
         self.number = 0
         self.raw: bytes | None = None
+        self.bar = False
 
 
 class Shape:
@@ -102,7 +103,9 @@ class Repeats:
         writers = self._families.setdefault(_RUN.sub(b"0", line_template), {})
         return Shape(slice(*writer_span(line_template, "rank")), numbers, writers)
 
-    def take(self, shape: Shape, number: int, raw: bytes, out: list[KeptLine], *, must: bool = False) -> None:
+    def take(
+        self, shape: Shape, number: int, raw: bytes, out: list[KeptLine], *, must: bool = False, bar: bool = False
+    ) -> None:
         """Pass a line on to `out`, which it does at once if it `must`, or hold it back."""
         name = raw[shape.name]
         writer = shape.writers.get(name)
@@ -116,7 +119,9 @@ class Repeats:
         if must or fell or writer.seen >= writer.every:
             if writer.raw is not None:
                 if fell:
-                    out.append(KeptLine(writer.number, writer.raw))  # the last before it began anew
+                    out.append(
+                        KeptLine(writer.number, writer.raw, progress="" if writer.bar else None)
+                    )  # the last before it began anew
                 else:
                     self.dropped += 1
                 writer.raw = None
@@ -126,7 +131,7 @@ class Repeats:
                 writer.every = max(EVERY, writer.shown // _PART)
             else:
                 writer.every = 1
-            out.append(KeptLine(number, raw))
+            out.append(KeptLine(number, raw, progress="" if bar else None))
             return
         if writer.raw is None:
             self._holding.append(writer)
@@ -134,6 +139,7 @@ class Repeats:
             self.dropped += 1
         writer.number = number
         writer.raw = raw
+        writer.bar = bar
 
     def worn(self, shape: Shape | None, raw: bytes) -> bool:
         """Whether the writer of this line has printed many of its kind, so that it is as good as routine."""
@@ -147,7 +153,7 @@ class Repeats:
         held = []
         for writer in self._holding:
             if writer.raw is not None:
-                held.append(KeptLine(writer.number, writer.raw))
+                held.append(KeptLine(writer.number, writer.raw, progress="" if writer.bar else None))
                 writer.raw = None
         self._holding.clear()
         return held

@@ -7,6 +7,7 @@ A boundary stands where the new attempt starts, not where the old one failed: wh
 own. A restart that is only announced becomes a boundary when something starts: a launcher, a banner seen before, a
 step. Several announcements of one restart (every agent, every rank) are one boundary. Where several runs stand in one
 file, one after another, what ended (done, interrupted, failed) is followed by the heading or the start of the next.
+What filter rules take for routine begins nothing, unless a literal that is listened for stands in it: it may be gone.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ _JOB = Lazy(
 _COMMAND = Lazy(
     r"^\+{1,4} (?:exec |env |time |\w+=\S+ ){0,6}(?:torchrun|srun|mpirun|mpiexec|deepspeed|accelerate|python\S*|bash)\s"
 )
+# What a shell or a script echoes is no message of its own, but still tells that something starts.
+_ECHOED = Lazy(r"(?:export |declare -x )?(?:TORCHELASTIC|SLURM)_RESTART_COUNT=|\+")
 # `===== run 5e10 nodes a[1-4] =====`: a ruled line that gives a run its name.
 _HEADING = Lazy(
     r"^[=#*~>+-]{2,80} ?(?:\w{1,20} ){0,2}?"
@@ -157,20 +160,24 @@ class AttemptTracker:
 
         `ended` says that the line tells the end of the work, done or not; `asked`, that it may hold one of `LITERALS`.
         """
+        certain = line.certain
+        if self._boundaries and line.number < self._boundaries[-1].number:
+            # A step that was held back until something happened.
+            return bisect_right([boundary.number for boundary in self._boundaries], line.number)
         if not self._one:
             body = line.body if len(line.body) <= SEARCHED else line.body[:SEARCHED]
-            hits = self._gate.find_matches_as_indexes(body) if asked else []
-            if hits or step is not None or self._looks_at(body):
+            hits = self._gate.find_matches_as_indexes(body) if asked and certain else []
+            if hits or step is not None or (certain and self._looks_at(body)):
                 self._judge(line, body, step, hits)
             if ended:
                 self._ended = self._lived = True
-        if line.time is not None:
+        if line.time is not None and (certain or line.progress is not None):
             self._ends[-1] = line.time
         return len(self._boundaries)
 
     def watches(self, line: Line) -> bool:
         """Whether a line may matter that holds none of `LITERALS` and tells no progress: it has a time, or may open."""
-        return line.time is not None or (not self._one and self._looks_at(line.body))
+        return line.certain and (line.time is not None or (not self._one and self._looks_at(line.body)))
 
     def _looks_at(self, body: str) -> bool:
         """Whether a line without a sign of its own may be a heading, or one of a banner that is learnt or expected."""
@@ -180,9 +187,10 @@ class AttemptTracker:
         return expected or not (self._lived or self._boundaries) or body[:1] in _RULED
 
     def _judge(self, line: Line, body: str, step: int | None, hits: list[tuple[int, int, int]]) -> None:
-        if line.quoted:
-            return
         sign = any(hit[0] >= len(_FAILURES) for hit in hits)
+        if line.quoted:
+            self._judge_quoted(line, body, sign=sign and _ECHOED.match(body) is not None)
+            return
         reason = (self._sign(line, body) if sign else None) or self._headed(body) or self._again(line, body)
         key = None if step is None else self._key(line, body)
         if reason is None and key is not None and step is not None:
@@ -196,6 +204,14 @@ class AttemptTracker:
             self._lived = True
             self._failed = line.number
             self._launcher_failed = self._launcher_failed or any(hit[0] < LAUNCHER_FAILURES for hit in hits)
+        else:
+            self._learn_banner(line, body)
+
+    def _judge_quoted(self, line: Line, body: str, *, sign: bool) -> None:
+        """A line that reports nothing of its own may be one of a banner: settings and commands are echoed there."""
+        reason = (self._sign(line, body) if sign else None) or self._again(line, body)
+        if reason is not None:
+            self._start(line, reason)
         else:
             self._learn_banner(line, body)
 

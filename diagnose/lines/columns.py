@@ -26,6 +26,7 @@ _PLAIN = (
     "quoted",
     "progress",
     "guarded",
+    "routine",
 )
 
 

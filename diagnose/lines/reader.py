@@ -156,6 +156,7 @@ class LineReader:
             self._quotable and self._quotes.read(body, stream, bare=head.stage == 0),
             kept.progress,
             kept.guarded,
+            kept.routine,
         )
 
     def _seated(self, text: str, seat: Seat, kept: KeptLine) -> Line:
@@ -183,6 +184,7 @@ class LineReader:
             self._quotable and self._quotes.read(body, seat.stream, bare=True),
             kept.progress,
             kept.guarded,
+            kept.routine,
         )
 
     def _stream(self, head: Head, body: str) -> str:

@@ -311,8 +311,8 @@ class Timeline:
             merged.setdefault(alignment.get(key, key[1]), AttemptProgress()).merge(progress)
         for progress in merged.values():
             progress.kernel_ends = self._kernel_ends
-        if not merged and self._parts and all(alignment.get(key, key[1]) == 0 for key in self._parts):
-            merged[0] = AttemptProgress()
+        for key in self._parts:  # one that told of no step and no time is an attempt as well
+            merged.setdefault(alignment.get(key, key[1]), AttemptProgress())
         wrote = {key: part for key, part in self._parts.items() if part.wrote}
         sources = {name for name, _ in self._by_source.keys() | wrote.keys()}
         alone = len(sources) == 1 and not any(seen.own for seen in self.ranks.values())

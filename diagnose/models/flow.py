@@ -80,7 +80,9 @@ class KeptLine:
 
     `number` is 1-based and counts `\\n` only; a physical line that holds `\\r` gives several kept lines of one number.
     `raw` has no line ending; a line beyond the length limit is cut to head, guarded windows and tail (`truncated`).
-    `progress` is the id of the filter rule whose `yields` the line carries.
+    `progress` is the id of the filter rule whose `yields` the line carries, empty where it is a progress bar's last
+    painting and no rule speaks of it. `routine` says that another filter rule does: the line is there for what stands
+    around it, and elsewhere would be gone.
     """
 
     number: int
@@ -88,6 +90,7 @@ class KeptLine:
     guarded: bool = False
     truncated: bool = False
     progress: str | None = None
+    routine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,8 @@ class Line:
     `text` is the whole line, unwrapped (docker JSON, CRI, JSON logger), without ANSI codes: signatures search it.
     `body` is `text` without the prefixes. `time` is seconds since the epoch, stamps without a zone read as UTC;
     `uptime` is seconds since boot where only those are known (dmesg). `stream` names the flow of lines of one
-    writer (source, rank, host ...): order within it is known, and records are put together within it.
+    writer (source, rank, host ...): order within it is known, and records are put together within it. Of a `routine`
+    line that is not `guarded` nothing may be learnt but its `progress`: others like it are not there.
     """
 
     source: LogSource
@@ -129,6 +133,12 @@ class Line:
     quoted: bool = False
     progress: str | None = None
     guarded: bool = False
+    routine: bool = False
+
+    @property
+    def certain(self) -> bool:
+        """Whether lines like it are always there, whatever filters say."""
+        return self.guarded or not (self.routine or self.progress is not None)
 
 
 @dataclass(frozen=True, slots=True)

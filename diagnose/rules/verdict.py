@@ -98,10 +98,11 @@ def decide(
     """
     ranks_known = max(inventory.world_size or 0, len(inventory.ranks_seen), len(timeline.ranks))
     judge = Judge(rule_set, ranks_known, limit)
-    indexes = sorted(attempts) or [0]
     by_attempt: dict[int, list[Finding]] = {}
     for finding in findings:
         by_attempt.setdefault(finding.attempt, []).append(finding)
+    # One that failed before it told of a step or a time is an attempt as well.
+    indexes = sorted({*attempts, *by_attempt}) or [0]
     # The last one first: it is the one that the time must suffice for.
     judged = {
         index: judge.judge(index, by_attempt.get(index, ()), attempts.get(index, AttemptProgress()))
@@ -500,7 +501,7 @@ class _Builder:
         explained = [
             f for f in self._last.findings if f.evidence and root.id in self._last.graph.explained.get(f.id, ())
         ]
-        again = [f.evidence[0] for f in self._earlier if f.evidence and _again(f, root)]
+        again = [f.evidence[0] for f in self._earlier if f.evidence and (_again(f, root) or _alike(f, root))]
         witnesses = [f for f in same if f.evidence and f.sources - {"kernel", "scheduler"}]
         witnesses += [f for f in explained if f.family == "cuda"]
         own = [(item.source, item.line) for item in root.evidence]
@@ -612,6 +613,11 @@ def _struck_ranks(finding: Finding, root: Finding) -> Sequence[int]:
 def _of_others(root: Finding) -> bool:
     """Whether what was seen is about others than those who say it: they wait for them, or lost touch with them."""
     return root.family == "comm" or (root.error_type == "ConnectionError" and root.role == "symptom")
+
+
+def _alike(earlier: Finding, root: Finding) -> bool:
+    """Whether an earlier attempt's root is told by the same rule and neither names a unit: worth citing, no witness."""
+    return earlier.rule == root.rule and not any((earlier.gpus, earlier.hosts, root.gpus, root.hosts, root.traceback))
 
 
 def _again(earlier: Finding, root: Finding) -> bool:
