@@ -5,8 +5,9 @@ its records the `KeptLine`s and counts again (`KeptReader`), which may be damage
 bounded, and what does not fit ends the reading in one `SourceError`.
 
 One record is one line: `12 text`, `-3g text`, `1gt text`, `40=rule.id text` are lines, by how far their number lies
-from that of the line before, whether they are guarded or truncated, and by which progress rule they passed. `#` and
-seven numbers are the counts of a range (`ranges.py`), at its end; the next begins at the line behind it. `.` ends all.
+from that of the line before, whether they are guarded, truncated or routine (`r`), and by which progress rule they
+passed, or none as bars (`=` alone). `#` and seven numbers are the counts of a range (`ranges.py`), at its end; the next
+begins at the line behind it. `.` ends all.
 """
 
 from __future__ import annotations
@@ -23,12 +24,21 @@ from diagnose.errors import SourceError
 from diagnose.models import CompressionCounts, FilterRule, KeptLine, SourceKind
 from diagnose.sources.kept import KEPT_HEAD_BYTES, first_line, kind_line
 
-COMPRESSION: Final = 1
+COMPRESSION: Final = 2
 """Grows when this package keeps other lines than before, by the same rules."""
 END: Final = b".\n"
-_RECORD: Final = re.compile(rb"(-?[0-9]{1,13})([gt]{0,2})(?:=([!-<>-~]{1,200}))? ")
+_RECORD: Final = re.compile(rb"(-?[0-9]{1,13})([gtr]{0,3})(?:=([!-<>-~]{0,200}))? ")
 _COUNTS: Final = re.compile(rb"#(?: [0-9]{1,16}){7}")
-_FLAGS: Final = {b"": (False, False), b"g": (True, False), b"t": (False, True), b"gt": (True, True)}
+_FLAGS: Final = {
+    (b"g" if guarded else b"") + (b"t" if truncated else b"") + (b"r" if routine else b""): (
+        guarded,
+        truncated,
+        routine,
+    )
+    for guarded in (False, True)
+    for truncated in (False, True)
+    for routine in (False, True)
+}
 _LAST_NUMBER: Final = 1 << 39
 _RECORD_BYTES: Final = 1024 * 1024
 
@@ -60,6 +70,7 @@ def encoded(kept: Iterable[KeptLine], last: int, before: int = 0) -> tuple[bytes
     for line in kept:
         number = line.number + before
         flags = (b"g" if line.guarded else b"") + (b"t" if line.truncated else b"")
+        flags += b"r" if line.routine else b""
         rule = b"=" + line.progress.encode("ascii", "replace") if line.progress is not None else b""
         parts.append(b"%d%s%s %s\n" % (number - last, flags, rule, line.raw))
         last = number
@@ -206,9 +217,9 @@ class KeptReader:
                 last += int(delta)
                 if not 0 < last < _LAST_NUMBER or len(record) > _RECORD_BYTES:
                     raise self._damaged()
-                out.append(
-                    KeptLine(last, record[found.end() :], *_FLAGS[flags], rule.decode("ascii") if rule else None)
-                )
+                guarded, truncated, routine = _FLAGS[flags]
+                progress = rule.decode("ascii") if rule is not None else None
+                out.append(KeptLine(last, record[found.end() :], guarded, truncated, progress, routine))
         except (SourceError, KeyError):
             if out:
                 yield out
