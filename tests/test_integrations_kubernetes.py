@@ -127,7 +127,7 @@ class Lab:
 @contextlib.contextmanager
 def watching(place: Place, diagnose: Callable[[Job], Summary | None] = lambda _: BUG, **how: Any) -> Iterator[Lab]:
     with Api(place, sleep=lambda _: None) as api:
-        lab = Lab(api, Watching(**{"settle": 0.0, "quiet": 0.0, **how}), diagnose)
+        lab = Lab(api, Watching(**{"settle": 0.0, "quiet": 0.0, "since": 1e12, **how}), diagnose)
         lab.thread.start()
         try:
             lab.until(lambda: lab.watcher.listening, "the first list")
@@ -230,6 +230,18 @@ def test_what_was_diagnosed_is_not_diagnosed_again(cluster: KubeServer, place: P
         lab.until(lambda: lab.told, "a verdict")
         cluster.end_watches()
         cluster.put(pod("late"))
+        time.sleep(0.3)
+    assert [job.workload.name for job in lab.jobs] == ["other"]
+
+
+def test_what_failed_long_ago_is_history(cluster: KubeServer, place: Place) -> None:
+    cluster.put(failed("old"), log=KEY_ERROR)
+    recent = failed("recent", owner=("Job", "other"))
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    recent["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = now
+    cluster.put(recent, log=KEY_ERROR)
+    with watching(place, since=600.0) as lab:
+        lab.until(lambda: lab.told, "a verdict")
         time.sleep(0.3)
     assert [job.workload.name for job in lab.jobs] == ["other"]
 
@@ -423,6 +435,8 @@ def test_the_command_watches_until_it_is_ended(cluster: KubeServer, tmp_path: Pa
         str(tmp_path / "token"),
         "--settle",
         "0",
+        "--since",
+        "1e12",
     )
     with start(*arguments, env={"TMPDIR": str(tmp_path)}) as process:
         try:

@@ -50,7 +50,7 @@ JobId=4711 JobName=qx7b
    StdOut={folder}/slurm-4711.out
    Power=
 """
-TRUSTED = "{uid}|ada|FAILED|1:0|gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00\n"
+TRUSTED = "{uid}|ada|FAILED|1:0|gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|lab\n"
 RECORD = (
     "JobID|JobName|User|State|ExitCode|DerivedExitCode|Reason|NodeList|Start|End|Elapsed|Timelimit|MaxRSS|ReqMem|UID\n"
     "4711|qx7b|ada|FAILED|1:0|0:0||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|00:20:00|01:00:00||100M|{uid}\n"
@@ -70,7 +70,7 @@ class Slurm:
         self.shown = SHOWN.format(**values)
         self.trusted = TRUSTED.format(**values)
         self.record = RECORD.format(**values)
-        self.queued = f"{values['uid']}|ada|{values['state']}||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00\n"
+        self.queued = f"{values['uid']}|ada|{values['state']}||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|\n"
 
     def run(self, command: Sequence[str]) -> str | None:
         if command[:3] == ["scontrol", "show", "hostnames"]:
@@ -85,6 +85,7 @@ class Slurm:
 def test_what_slurm_knows_of_a_job(tmp_path: Path) -> None:
     job = read_job("4711", cluster="lab", run=Slurm(tmp_path).run)
     assert (job.name, job.user, job.uid, job.state, job.exit_code, job.signal) == ("qx7b", "ada", ME, "FAILED", 1, 0)
+    assert read_job("4711", run=Slurm(tmp_path).run).cluster == "lab"
     assert (job.nodes, job.gpus, job.stdout) == (("gx-01", "gx-02"), 16, f"{tmp_path}/slurm-4711.out")
     assert [name for name, _ in job.records] == ["sacct.txt", "scontrol.txt"]
     assert job.started is not None

@@ -45,6 +45,9 @@ def add_watch_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
     parser.add_argument(
         "--settle", type=float, default=10.0, metavar="SECONDS", help="wait for other pods (default 10)"
     )
+    parser.add_argument(
+        "--since", type=float, default=3600.0, metavar="SECONDS", help="leave alone what failed longer ago (3600)"
+    )
     parser.add_argument("--no-write-back", action="store_true", help="write no annotations and no Events")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="as for diagnose")
     parser.add_argument("--record", action="store_true", help="remember runs, as for diagnose")
@@ -61,8 +64,8 @@ def run_watch(options: argparse.Namespace) -> int:
     from diagnose.integrations.kubernetes.watcher import Job, Watcher, Watching
     from diagnose.integrations.summary import Summary
 
-    if not 0 <= options.settle <= 600 or not 1 <= options.seconds <= 86400:
-        raise UsageError("--settle must be from 0 to 600 seconds, --seconds from 1 to 86400")
+    if not 0 <= options.settle <= 600 or not 1 <= options.seconds <= 86400 or not options.since >= 0:
+        raise UsageError("--settle must be from 0 to 600 seconds, --seconds from 1 to 86400, --since 0 or more")
     for name in options.namespace:
         if not named(name):
             raise UsageError(f"{name!r} is no namespace")
@@ -90,6 +93,7 @@ def run_watch(options: argparse.Namespace) -> int:
         namespaces=tuple(options.namespace),
         selector=options.selector,
         settle=options.settle,
+        since=options.since,
         quiet=min(5.0, options.settle),
         most=max(40.0, options.settle),
         write_back=not options.no_write_back,

@@ -32,7 +32,7 @@ _UNDER_WAY: Final = frozenset(
 )
 _WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
 # What is decided by: no column of these holds a word of the user's.
-_TRUSTED: Final = ("UID", "User", "State", "ExitCode", "NodeList", "Start", "End")
+_TRUSTED: Final = ("UID", "User", "State", "ExitCode", "NodeList", "Start", "End", "Cluster")
 # What the rules read.
 _RECORD: Final = (
     "JobID,JobName,User,State,ExitCode,DerivedExitCode,Reason,NodeList,Start,End,Elapsed,Timelimit,MaxRSS,ReqMem,UID"
@@ -144,7 +144,7 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
     return SlurmJob(
         id=number,
         attempt=attempt,
-        cluster=cluster or os.environ.get("SLURM_CLUSTER_NAME", ""),
+        cluster=cluster or os.environ.get("SLURM_CLUSTER_NAME", "") or row.get("Cluster", ""),
         name=cut(facts.get("JobName", ""), 200),
         user=row.get("User", ""),
         uid=int(uid) if re.match(r"\d{1,10}\Z", uid) else None,
@@ -172,7 +172,7 @@ def _attempts(number: str, run: Run) -> list[dict[str, str]]:
 
 def _queued(number: str, run: Run) -> dict[str, str]:
     """The same of a job that slurmctld still remembers."""
-    rows = (run(["squeue", "-h", "-t", "all", "-j", number, "-o", "%U|%u|%T||%N|%S|%e"]) or "").splitlines()
+    rows = (run(["squeue", "-h", "-t", "all", "-j", number, "-o", "%U|%u|%T||%N|%S|%e|"]) or "").splitlines()
     row = rows[0].split("|") if len(rows) == 1 else []
     return dict(zip(_TRUSTED, row, strict=True)) if len(row) == len(_TRUSTED) else {}
 

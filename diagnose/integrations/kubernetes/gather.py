@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ class Gathering:
         self._tell = tell
         self._pods: dict[str, Json] = {}
         self._read: set[tuple[str, str, bool, int]] = set()
+        self._lock = threading.Lock()  # several pods of a workload may fail at once, each read by another thread
+        self._closed = False
         self.logs: list[str] = []
         os.makedirs(folder, mode=0o700, exist_ok=True)
 
@@ -59,6 +62,11 @@ class Gathering:
 
     def read_pod(self, pod: Json) -> None:
         """Reads the logs of all containers of a pod that have run, the previous ones as well."""
+        with self._lock:
+            if not self._closed:
+                self._read_pod(pod)
+
+    def _read_pod(self, pod: Json) -> None:
         self.see(pod)
         name = named((pod.get("metadata") or {}).get("name"))
         if not name:
@@ -158,5 +166,6 @@ class Gathering:
         """Removes everything."""
         import shutil
 
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
+            self._closed = True
             shutil.rmtree(self.folder)

@@ -40,6 +40,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 _MOST_MESSAGE: Final = 1000  # an Event's message may have 1024
 _MOST_REMEMBERED: Final = 100_000
 _WORKERS: Final = 2
+_READERS: Final = 4
 _TICK: Final = 0.5
 
 
@@ -65,13 +66,18 @@ Told = Callable[[Job, Summary], None]
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What is watched: `namespaces` (none: all), `selector` of pods; `settle` seconds are waited for other failures."""
+    """What is watched: `namespaces` (none: all), `selector` of pods.
+
+    `settle` seconds are waited for other failures, until `quiet` seconds brought none, `most` at most. What had failed
+    more than `since` seconds before it was first seen is history, and nobody is told of it.
+    """
 
     namespaces: tuple[str, ...] = ()
     selector: str = ""
     settle: float = 10.0
     quiet: float = 5.0
     most: float = 40.0
+    since: float = 3600.0
     log_bytes: int = 256 * 1024 * 1024
     write_back: bool = True
 
@@ -114,6 +120,7 @@ class Watcher:
         self._ready: set[str] = set()
         self._folder = tempfile.TemporaryDirectory(prefix="diagnose-kubernetes-", ignore_cleanup_errors=True)
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="diagnose")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
         self._working: list[Future[None]] = []
         self._number = 0
 
@@ -141,6 +148,7 @@ class Watcher:
                 self._due()
         finally:
             self._stop.set()
+            self._readers.shutdown(wait=True, cancel_futures=True)
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._folder.cleanup()
 
@@ -193,9 +201,9 @@ class Watcher:
                 self._pods.pop(workload.key, None)
         else:
             pods[uid] = pod
-        if (meta.get("annotations") or {}).get(VERDICT) and change["type"] == "LISTED":
-            self._remember(failures_of(pod))
-            return
+        if change["type"] == "LISTED":
+            known = bool((meta.get("annotations") or {}).get(VERDICT))
+            self._remember([one for one in failures_of(pod) if known or self._is_history(one)])
         fresh = [one for one in failures_of(pod) if (one.pod_uid, one.container, one.restarts) not in self._seen]
         if not fresh:
             if workload.key in self._pending:
@@ -213,7 +221,21 @@ class Watcher:
             pending = self._pending[workload.key] = _Pending(gathering, now, now)
         pending.last = now
         pending.failures.extend(fresh)
-        pending.gathering.read_pod(pod)
+        pending.gathering.see(pod)
+        self._readers.submit(self._read, pending.gathering, pod)
+
+    def _read(self, gathering: Gathering, pod: Json) -> None:
+        try:
+            gathering.read_pod(pod)
+        except Exception as error:  # noqa: BLE001 - one log's trouble is not the others'
+            self._tell(f"a log was not read: {type(error).__name__}: {error}")
+
+    def _is_history(self, failure: Failure) -> bool:
+        try:
+            at = datetime.fromisoformat(failure.at).timestamp()
+        except ValueError:
+            return False
+        return time.time() - at > self._how.since
 
     def _remember(self, failures: Sequence[Failure]) -> None:
         for one in failures:
