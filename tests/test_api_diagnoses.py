@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,25 @@ def test_the_command_line_and_the_service_give_the_same_json(client: TestClient,
     seconds = re.compile(rb'"seconds": [0-9.e-]+')
     read = client.get(answer.headers["location"])
     assert seconds.sub(b"", read.content) == seconds.sub(b"", printed.stdout), "to the byte"
+
+
+def test_the_readmes_example_is_what_the_service_answers(client: TestClient) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    shown = readme.split("<!-- served -->")[1].split("```text\n", 1)[1].split("```", 1)[0]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(FAILED / "ranks", "ranks")
+    files = [
+        ("logs", ("ranks.tar.gz", packed.getvalue())),
+        ("kernel_logs", ("qx-12.dmesg.txt", (FAILED / "qx-12.dmesg.txt").read_bytes())),
+    ]
+    form = {"job": json.dumps({"job_id": "4711", "name": "readme", "user": "ada", "cluster": "readme"})}
+    answer = client.post("/v1/diagnoses", data=form, files=files, headers={**WAIT, "Accept": "text/plain"})
+    seconds = re.compile(r"\d+\.\d s;")
+    # What other tests have recorded of this host is told as well.
+    lines = [line for line in answer.text.splitlines() if not line.startswith(("Why ", "Changed"))]
+    assert seconds.sub("", "\n".join(lines[:5])) == seconds.sub("", "\n".join(shown.splitlines()[:5]))
+    assert seconds.sub("", lines[-1]) == seconds.sub("", shown.splitlines()[-1])
 
 
 def test_a_job_is_accepted_and_then_done(client: TestClient) -> None:

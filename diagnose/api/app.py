@@ -38,7 +38,7 @@ def create_app(config: ServiceConfig, environment: Mapping[str, str] | None = No
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         waiters = Waiters()
         try:
-            await run_in_threadpool(_refuse_open, running)
+            await run_in_threadpool(refuse_open, running)
             await run_in_threadpool(running.start, waiters)
         except DiagnoseError as error:
             app.state.failed.append(error)  # the server says it in one line
@@ -76,7 +76,7 @@ def create_app(config: ServiceConfig, environment: Mapping[str, str] | None = No
     return app
 
 
-def _refuse_open(running: Running) -> None:
+def refuse_open(running: Running) -> None:
     """Raises `UsageError` where other machines could reach a service that knows no keys."""
     config = running.config
     if config.is_local and config.keys != "required":

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import structlog
 import uvicorn
 
-from diagnose.api.app import create_app
+from diagnose.api.app import create_app, refuse_open
 from diagnose.errors import DiagnoseError, UsageError
 from diagnose.service.settings import ServiceConfig
 
@@ -23,6 +23,7 @@ _WAITING = 2_048
 def serve(config: ServiceConfig, environment: Mapping[str, str]) -> int:
     """Serves until it is asked to end. Raises `UsageError` where it cannot listen."""
     app = create_app(config, environment)
+    refuse_open(app.state.running)  # here, so that it is told in one line
     listening = _listen(config)
     port = listening.getsockname()[1]
     structlog.get_logger("diagnose.api").info(
@@ -44,6 +45,9 @@ def serve(config: ServiceConfig, environment: Mapping[str, str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     try:
         server.run(sockets=[listening])
+    except SystemExit:  # it could not start; why, the application knows
+        if not app.state.failed:
+            raise
     finally:
         listening.close()
     failed: list[DiagnoseError] = app.state.failed

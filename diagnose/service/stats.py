@@ -129,7 +129,7 @@ def _nodes(session: Session, projects: Projects, since: float, cluster: str | No
         select(NodeEvent.host, NodeEvent.cluster, NodeEvent.error_type, Attempt.job_id)
         .join(Attempt, Attempt.id == NodeEvent.attempt_id)
         .join(Job, Job.id == Attempt.job_id)
-        .where(NodeEvent.error_type.is_not(None), NodeEvent.at >= since)
+        .where(NodeEvent.error_type.is_not(None), NodeEvent.asked >= since)
         .distinct()
     )
     if projects is not None:
