@@ -9,6 +9,7 @@ import pytest
 from diagnose.errors import UsageError
 from diagnose.service import latecomers as module
 from diagnose.service.latecomers import Latecomers, Waits
+from diagnose.service.settings import config_of
 
 
 def test_nobody_is_late() -> None:
@@ -97,3 +98,15 @@ def test_waits_that_cannot_be_meant(waits: Waits) -> None:
     with pytest.raises(UsageError, match="waits for late ranks"):
         waits.checked()
     assert Waits().checked() == Waits()
+
+
+@pytest.mark.parametrize("given", ["10", "10,5,x", "10,5,4", "1,2,3,4", "nan,5,40"])
+def test_a_setting_that_cannot_be_meant_is_told(given: str) -> None:
+    with pytest.raises(UsageError, match=r"DIAGNOSE_LATE_RANKS|waits for late ranks"):
+        config_of({"DIAGNOSE_DATABASE": "/tmp/x.sqlite3", "DIAGNOSE_LATE_RANKS": given})
+
+
+def test_the_setting() -> None:
+    config = config_of({"DIAGNOSE_DATABASE": "/tmp/x.sqlite3", "DIAGNOSE_LATE_RANKS": "1, 0.5, 3"})
+    assert config.waits == Waits(1.0, 0.5, 3.0)
+    assert config_of({"DIAGNOSE_DATABASE": "/tmp/x.sqlite3"}).waits == Waits()
