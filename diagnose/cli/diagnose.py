@@ -40,7 +40,7 @@ def run_diagnose(options: Options) -> int:
     if options.output is not None:
         _refuse_input(options, options.output)
     with _lasting():
-        from diagnose import precompiled
+        from diagnose import precompiled, regexes
         from diagnose.pipeline import Services, diagnose
         from diagnose.report import render  # noqa: F401 - here it lasts; `_answer` uses it
         from diagnose.rules.bundle import load_bundled
@@ -57,6 +57,7 @@ def run_diagnose(options: Options) -> int:
             report = diagnose(request, services, settings)
         _answer(report, options)  # before services end: what they still have to do delays no answer
     precompiled.keep()
+    regexes.keep()
     return 0 if options.exit_zero else EXIT_CODES[report.status]
 
 

@@ -173,7 +173,7 @@ def _answered(request: Mapping[str, object]) -> dict[str, object]:
 
 
 def _diagnosed(request: Mapping[str, object]) -> dict[str, object]:
-    from diagnose import precompiled
+    from diagnose import precompiled, regexes
     from diagnose import services as wiring
     from diagnose.dataclass import replace
     from diagnose.models import JobContext
@@ -208,6 +208,7 @@ def _diagnosed(request: Mapping[str, object]) -> dict[str, object]:
         rendered = render(report, get["format"], width=width, colour=bool(get["colour"]))  # type: ignore[arg-type]
         text = render(report, "text", width=100, colour=False)
     precompiled.keep()
+    regexes.keep()
     return {"report": to_json(report), "rendered": rendered, "text": text, "told": told}
 
 

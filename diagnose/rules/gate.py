@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ahocorasick_rs import BytesAhoCorasick
 
+from diagnose import regexes
 from diagnose.dataclass import dataclass
 from diagnose.models import DiagnosisRule, SourceKind
 
@@ -32,9 +33,7 @@ class CompiledSignature:
     def pattern(self) -> regex.Pattern[str]:
         """The compiled pattern, with ASCII classes as the rule format promises."""
         if self._compiled is None:
-            import regex  # a healthy log may come to no pattern, and it takes as long as all of `sources`
-
-            self._compiled = regex.compile(self.source_pattern, regex.ASCII)
+            self._compiled = regexes.compile(self.source_pattern, regexes.ASCII)
         return self._compiled
 
 

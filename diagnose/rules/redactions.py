@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import ahocorasick_rs
 
-from diagnose import precompiled
+from diagnose import precompiled, regexes
 from diagnose.dataclass import dataclass, replace
 from diagnose.models.rule import RedactionKind, RedactionRule
 from diagnose.patterns import Lazy
@@ -131,9 +131,7 @@ class Finder:
 
 def _patient(rule: RedactionRule) -> tuple[_Search, tuple[str, ...]]:
     """A search that raises `TimeoutError` rather than take long."""
-    import regex  # most texts come to no pattern
-
-    pattern = regex.compile(rule.pattern, flags_of(rule))
+    pattern = regexes.compile(rule.pattern, flags_of(rule))
     return lambda text, start, end: pattern.finditer(text, start, end, timeout=_PATIENCE), _groups(pattern.groupindex)
 
 
@@ -154,9 +152,7 @@ def _blanks(found: re.Match[str]) -> str:
 
 def flags_of(rule: RedactionRule) -> int:
     """How the engine compiles the pattern: ASCII classes, as in all rules, and `^` and `$` at every line."""
-    import regex
-
-    return regex.ASCII | regex.MULTILINE | (regex.IGNORECASE if rule.ignore_case else 0)
+    return regexes.ASCII | regexes.MULTILINE | (regexes.IGNORECASE if rule.ignore_case else 0)
 
 
 def merged(parts: Iterable[Hidden]) -> list[Hidden]:
