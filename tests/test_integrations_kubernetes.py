@@ -172,6 +172,32 @@ def test_a_pod_that_fails_is_read_diagnosed_and_told(cluster: KubeServer, place:
     assert lab.said == []
 
 
+def evicted(name: str) -> dict[str, Any]:
+    made = pod(name)
+    message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
+    made["status"] = {"phase": "Failed", "reason": "Evicted", "message": message, "startTime": "2026-11-30T10:00:00Z"}
+    return made
+
+
+@pytest.mark.parametrize(
+    "broken, log, expected",
+    [
+        (failed("train-0", 137, "OOMKilled"), b"step 1 loss 2.5\n", "HostOutOfMemory"),
+        (evicted("train-0"), None, "PodEvicted"),
+        (failed("train-0", 139), b"step 1 loss 2.5\nSegmentation fault (core dumped)\n", "SegmentationFault"),
+    ],
+)
+def test_what_only_kubernetes_says_is_read(
+    cluster: KubeServer, place: Place, broken: dict[str, Any], log: bytes | None, expected: str
+) -> None:
+    cluster.nodes["k8-gpu-14"] = {"metadata": {"name": "k8-gpu-14"}, "status": {"conditions": []}}
+    cluster.put(pod("train-0"))
+    with watching(place, lambda job: ask(job, Asking(), print)) as lab:
+        cluster.put(broken, log=log)
+        lab.until(lambda: lab.told, "a verdict")
+    assert lab.told[0][1].error_type == expected
+
+
 def test_pods_that_fail_together_are_one_diagnosis(cluster: KubeServer, place: Place) -> None:
     for number in range(7):  # more than a page
         cluster.put(pod(f"train-{number}"), log=b"waiting\n")
@@ -249,6 +275,7 @@ def test_what_failed_long_ago_is_history(cluster: KubeServer, place: Place) -> N
 def test_a_watch_goes_on_where_it_was(cluster: KubeServer, place: Place) -> None:
     cluster.put(pod("train-0"))
     with watching(place) as lab:
+        lab.until(lambda: cluster.watchers, "the first watch")
         cluster.bookmark()
         cluster.end_watches()
         cluster.put(failed("train-0"), log=KEY_ERROR)  # between two watches

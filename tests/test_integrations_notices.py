@@ -217,8 +217,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
 
 def test_old_ones_are_forgotten(lab: Lab) -> None:
     first = lab.tell("1", ECC)
-    lab.now += 100 * 86400
-    lab.notices.prune(90 * 86400)
+    lab.later(100 * 86400)
     assert lab.tell("1", ECC) != first
 
 

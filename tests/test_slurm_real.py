@@ -80,7 +80,7 @@ def prepared(folder: Path) -> str:
     )
     (folder / "diagnose.conf").write_text(
         f"SLURM_CONF={folder}/slurm.conf\nPATH={folder}/bin:$PATH\nDIAGNOSE={command}\nDIAGNOSE_HOOK_SPOOL={folder}/diagnose\n"
-        f"DIAGNOSE_KERNEL_LOGS={folder}/kernel\nDIAGNOSE_SETTLE=1\nDIAGNOSE_NOTICES={folder}/notices.sqlite3\n"
+        f"DIAGNOSE_KERNEL_LOGS={folder}/kernel\nDIAGNOSE_SETTLE=1\nDIAGNOSE_OPTIONS=--admin-comment\nDIAGNOSE_NOTICES={folder}/notices.sqlite3\n"
         f"DIAGNOSE_NOTICE_COMMAND={tell}\nDIAGNOSE_ACT=rehearse\nDIAGNOSE_ACT_TRAIL={folder}/acted.jsonl\n"
         f"XDG_CACHE_HOME={folder}/cache\nDIAGNOSE_NODE_STATE={folder}/last-job\n"
     )
@@ -159,6 +159,9 @@ def test_jobs_that_fail_are_diagnosed(slurm: Cluster) -> None:
             out = slurm.folder / "work" / f"slurm-{number}.out"
             wrong[name] = (said, out.read_text() if out.exists() else "")
     assert wrong == {}
+
+    admin = slurm.call("sacct", "-j", numbers["exception"], "-X", "-n", "-P", "-o", "AdminComment")
+    assert admin.startswith("diagnose: failed your code keyerror")
 
     notices = [json.loads(line) for line in (slurm.folder / "told.jsonl").read_text().splitlines() if line]
     told = {job["job_id"]: notice for notice in notices for job in notice["jobs"]}

@@ -22,6 +22,7 @@ from typing import Final
 from diagnose.dataclass import dataclass
 
 _BLOCK: Final = 256 * 1024
+_PIPE: Final = 1024 * 1024  # what anybody may ask for
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _HOLDING: Final = 60_000  # milliseconds to look again whether a writer that would block can go on
 
@@ -47,6 +48,8 @@ def open_ends(target: int) -> Ends:
             os.set_inheritable(given, False)
             return Ends(given, ours, terminal=True)
     ours, given = os.pipe2(os.O_CLOEXEC)
+    with contextlib.suppress(OSError, AttributeError):  # a burst is taken at once, though we are busy
+        fcntl.fcntl(given, fcntl.F_SETPIPE_SZ, _PIPE)
     return Ends(given, ours, terminal=False)
 
 

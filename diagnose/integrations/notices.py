@@ -31,6 +31,7 @@ OPEN_SECONDS: Final = 24 * 3600.0  # an incident of which nothing was heard for 
 _UPDATE_SECONDS: Final = 60.0  # between two updates of one notice
 _FIRST_WAIT, _LONGEST_WAIT = 30.0, 3600.0
 _GIVE_UP: Final = 3 * 24 * 3600.0
+_KEPT: Final = 90 * 24 * 3600.0
 _MOST_JOBS: Final = 50  # shown in a notice
 _HANDS: Final = frozenset({"drain", "reset_gpu", "reboot", "replace"})
 _RANK: Final[Mapping[str, int]] = {"nobody": 0, "owner": 1, "operators": 2, "page": 3}
@@ -227,6 +228,7 @@ class Notices:
     def deliver(self) -> list[str]:
         """Sends what is due; returns in words what could not be sent, and waits for another time."""
         problems: list[str] = []
+        self.prune(_KEPT)
         by_name = {sink.name: sink for sink in self._sinks}
         for _ in range(1000):
             now = self._clock()
