@@ -19,7 +19,7 @@ from diagnose.dataclass import dataclass
 from diagnose.service.spool import Spool, Stored, Writing
 
 ROLES: Final = {"logs": "job", "kernel_logs": "kernel", "scheduler_records": "scheduler"}
-_MOST_PARTS: Final = 5_000
+_MOST_PARTS: Final = 1_000
 _HEAD: Final = 8 * 1024
 
 
