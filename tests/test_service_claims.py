@@ -13,6 +13,7 @@ from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice
 from diagnose.service.submissions import Submissions
 from diagnose.service.uploads import Uploads
 from diagnose.store.database import Database, open_database
+from diagnose.store.tables import IncidentRow
 from tests.serving import outcome
 
 JOB = NewJob("4711", project="llm", cluster="gx", name="qx7b")
@@ -143,3 +144,20 @@ def test_a_key_of_a_request_is_for_one_request(database: Database, tmp_path: Pat
     assert uploads.answered("k", "x") == {"id": "1"}
     with pytest.raises(Conflict):
         uploads.answered("k", "y")
+
+
+def test_what_is_too_old_is_found_unless_a_person_confirmed_it(database: Database) -> None:
+    now = [1000.0]
+    jobs, claims = Submissions(database, lambda: now[0]), Claims(database, clock=lambda: now[0])
+    for number, incident in (("old", None), ("confirmed", "i1"), ("open", "i2")):
+        jobs.accept(NewJob(number))
+        claim = claims.claim(NewJob(number).id, "w", 3)
+        assert claim
+        if number != "open":
+            claims.finish(claim, outcome(incident=incident))
+    with database.writing() as session:
+        row = IncidentRow(id="i1", status="failed", confirmed=True, decided_by="person", created=0.0, revision=1)
+        row.culprits = row.nodes = []
+        session.add(row)
+    assert jobs.outdated(1001.0) == [NewJob("old").id]
+    assert jobs.outdated(999.0) == []

@@ -26,9 +26,10 @@ from diagnose.service.audit import Trail
 from diagnose.service.claims import Claims
 from diagnose.service.embedded import EmbeddedQueue
 from diagnose.service.handing import live_of, streamed_job, tell_of_stall
-from diagnose.service.jobs import InputRef, NewJob
+from diagnose.service.jobs import Absent, InputRef, NewJob
 from diagnose.service.opening import Opening
 from diagnose.service.queue import Queue
+from diagnose.service.removing import remove_diagnosis
 from diagnose.service.settings import ServiceConfig
 from diagnose.service.spool import Spool, Stored
 from diagnose.service.stall import StallNotice
@@ -217,7 +218,11 @@ class Running:
                 self.log.warning("keeping house failed", error=str(error))
 
     def _tidy(self) -> None:
-        """Deletes uploads that no job names, and bytes of which nobody knows."""
+        """Deletes jobs that are too old, uploads that no job names, and bytes of which nobody knows."""
+        if self.config.memory.keep_days is not None:
+            for name in self.submissions.outdated(time.time() - self.config.memory.keep_days * 86_400):
+                with contextlib.suppress(Absent):
+                    remove_diagnosis(self.opening.database(), self.spool, name, None)
         before = time.time() - self.config.bounds.upload_keep
         for name in self.uploads.unused(before):
             self.spool.remove(name)

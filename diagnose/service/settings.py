@@ -39,7 +39,6 @@ class Bounds:
     tries: int = 3
     rate: int = 1_200  # requests per minute and key
     upload_keep: float = 86_400.0  # of uploads that no job names
-    submissions_keep_days: float | None = None
     stream_keep: float = 7 * 86_400.0  # of streamed logs to which nothing comes any more
 
 

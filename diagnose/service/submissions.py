@@ -17,9 +17,10 @@ from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from diagnose.errors import StoreError, UsageError
-from diagnose.service.jobs import Absent, Conflict, Filters, InputRef, NewJob, Projects
+from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, NewJob, Projects
 from diagnose.store.database import Database, is_duplicate
 from diagnose.store.service_tables import Outgoing, Submission, SubmissionInput, UploadRow
+from diagnose.store.tables import IncidentRow
 
 
 def visible(query: Any, projects: Projects) -> Any:
@@ -181,6 +182,19 @@ class Submissions:
             return {row[0]: row[1] for row in rows.all()}
 
     # Deleting
+
+    def outdated(self, before: float, *, count: int = 500) -> list[str]:
+        """Those that ended before a time, of which nobody has confirmed the incident."""
+        query = (
+            select(Submission.id)
+            .outerjoin(IncidentRow, IncidentRow.id == Submission.incident)
+            .where(Submission.state.in_(FINAL), Submission.updated < before)
+            .where(or_(IncidentRow.id.is_(None), IncidentRow.confirmed.is_(False)))
+            .order_by(Submission.updated)
+            .limit(count)
+        )
+        with self._database.reading() as session:
+            return list(session.scalars(query))
 
     def delete(self, id: str, projects: Projects) -> tuple[Submission, tuple[str, ...]]:
         """Deletes one; returns what it was, and the uploads that nobody names any more."""

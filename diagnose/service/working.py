@@ -126,7 +126,9 @@ class Working:
                 put_in(app, id)
 
     def _on_state(self, id: str, state: str) -> None:
-        """Tells the API processes."""
+        """Tells the API processes, of what somebody may wait for."""
+        if state == "running":
+            return
         try:
             with self._opening.database().engine.begin() as connection:
                 said = {"channel": CHANNEL, "said": f"{id} {state}"}
