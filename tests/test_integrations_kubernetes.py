@@ -417,6 +417,17 @@ def test_what_is_hostile_becomes_no_path_and_no_crash() -> None:
     assert "env" not in json.dumps(pruned(pod("p")))
 
 
+def test_a_strange_pod_is_not_the_end_of_the_watch(cluster: KubeServer, place: Place) -> None:
+    strange = pod("strange")
+    strange["metadata"]["annotations"] = 7
+    strange["status"] = {"containerStatuses": [{"name": "main", "state": ended(1), "restartCount": "many"}], "phase": 3}
+    strange["spec"] = []
+    cluster.put(strange, log=b"")
+    with watching(place) as lab:
+        cluster.put(failed("train-0", owner=("Job", "sound")), log=KEY_ERROR)
+        lab.until(lambda: any(job.workload.name == "sound" for job, _ in lab.told), "the sound one's verdict")
+
+
 def test_where_the_server_is(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="kubectl proxy"):
         in_cluster({})

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diagnose.integrations.teelog import TeeLog
@@ -43,6 +43,7 @@ def test_the_beginning_and_the_end_stay(tmp_path: Path) -> None:
     assert len(tail) > MOST * 0.19
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.binary(max_size=700) | st.integers(1, 3000).map(lambda size: b"x" * size), max_size=60))
 def test_any_chunks(tmp_path_factory: object, chunks: list[bytes]) -> None:
     folder = tmp_path_factory.mktemp("tee")  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ def verdict_of(job: SlurmJob, how: How, tell: Tell) -> Verdict | None:
         if how.client is not None:
             try:
                 return _served(job, logs, kernels, how, how.client)
-            except DiagnoseError as error:
+            except (DiagnoseError, OSError) as error:
                 tell(f"{error}; diagnosed here instead")
         return _local(job, logs, kernels, how, tell)
 

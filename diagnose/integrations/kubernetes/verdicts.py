@@ -41,7 +41,7 @@ def ask(job: Job, asking: Asking, tell: Tell) -> Summary | None:
         if client is not None:
             with client:
                 return summary_of(_served(job, asking, client))
-    except DiagnoseError as error:
+    except (DiagnoseError, OSError) as error:
         tell(f"{error}; {job.workload.key} is diagnosed here instead")
     inputs = Inputs(
         logs=job.logs,

@@ -144,7 +144,7 @@ class Watcher:
         try:
             while not self._stop.is_set():
                 with contextlib.suppress(queue.Empty):
-                    self._take(self._changes.get(timeout=_TICK))
+                    self._taken(self._changes.get(timeout=_TICK))
                 self._due()
         finally:
             self._stop.set()
@@ -185,6 +185,12 @@ class Watcher:
                     version = ""
                 self._stop.wait(wait)
                 wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _taken(self, change: Json) -> None:
+        try:
+            self._take(change)
+        except Exception as error:  # noqa: BLE001 - one strange pod is not the end of the watch
+            self._tell(f"a pod was passed over: {type(error).__name__}: {cut(str(error), 200)}")
 
     def _take(self, change: Json) -> None:
         """Looks at a pod that has changed; reads it at once where it has failed."""
