@@ -11,8 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from diagnose.api.app import create_app
-from diagnose.errors import UsageError
-from diagnose.service.keys import SCOPES, Keys
+from diagnose.api.auth import Gate
+from diagnose.errors import StoreError, UsageError
+from diagnose.service.keys import LOCAL, SCOPES, Keys
+from diagnose.service.opening import Away, Opening
 from diagnose.service.settings import config_of
 from diagnose.service.webhooks import signer_of
 from diagnose.store.database import open_database
@@ -277,3 +279,26 @@ def test_a_secret_file_is_told_by_its_settings_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the file of DIAGNOSE_WEBHOOK_SECRET_FILE cannot be read") as raised:
         signer_of(config)
     assert "geheim" not in str(raised.value)  # some put the secret itself there
+
+
+def test_who_was_let_in_is_so_while_the_database_is_away(tmp_path: Path) -> None:
+    """For an hour; whoever is not known is not let in."""
+    now = [100.0]
+    config = config_of(environment_of(tmp_path))
+    opening = Opening(config.database)
+    gate = Gate(config, opening, lambda: now[0])
+    assert gate.caller(None) is LOCAL
+    key = Keys(opening.database()).add(["read"], ["ours"])[1]
+    known = gate.caller(key)
+    assert known is not None
+    opening.failed(Away("gone"))
+    opening._until, opening._why = float("inf"), "gone"
+    now[0] += 1_800
+    assert (gate.caller(None), gate.caller(key)) == (LOCAL, known)
+    with pytest.raises(StoreError):
+        gate.caller("dk_0_0")
+    now[0] += 1_801
+    for one in (None, key):
+        with pytest.raises(StoreError):
+            gate.caller(one)
+    opening.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import job, serving, upload
+from tests.serving import KEY_ERROR, job, serving, upload
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 OPEN = "2026-10-01 00:00:10 INFO step 1 loss 2.1\n2026-10-01 00:00:11 ERROR bridge watcher: the lane failed its shake\n"
@@ -47,3 +47,16 @@ def test_a_model_that_hangs_delays_no_report(hanging: str, tmp_path: Path) -> No
         assert last.headers["diagnosis-state"] == "done"
         assert last.json()["decided_by"]["agent_state"] == "unavailable"
         assert last.json()["recovery"] == first["recovery"]
+
+
+def test_a_chroma_server_that_is_away_ends_no_diagnosis(tmp_path: Path) -> None:
+    """Past incidents cannot be looked up: the report does without, and whoever asks for them is told to come again."""
+    settings = {"DIAGNOSE_CHROMA_URL": "http://127.0.0.1:9", "DIAGNOSE_VECTORS": "chroma"}
+    with serving(tmp_path, **settings) as client:
+        failed = client.post("/v1/diagnoses", json=job("1", upload(client, KEY_ERROR)), headers={"Prefer": "wait=60"})
+        assert failed.json()["error_type"] == "KeyError"
+        answer = client.post("/v1/diagnoses", json=job("2", upload(client, OPEN)), headers={"Prefer": "wait=60"})
+        assert (answer.status_code, answer.headers["diagnosis-state"]) == (200, "done"), answer.text
+        similar = client.get(f"{failed.headers['location']}/similar")
+        assert (similar.status_code, "no Chroma server" in similar.json()["detail"]) == (503, True)
+        assert similar.headers["retry-after"]

@@ -35,8 +35,8 @@ _BEARER: Final = HTTPBearer(auto_error=False, description="a key of `diagnose ke
 class Gate:
     """Knows keys, for a while."""
 
-    def __init__(self, config: ServiceConfig, opening: Opening) -> None:
-        self._config, self._opening = config, opening
+    def __init__(self, config: ServiceConfig, opening: Opening, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._opening, self._clock = config, opening, clock
         self._known: OrderedDict[str, tuple[Caller | None, float]] = OrderedDict()
         self._lock = threading.Lock()
         self._open: tuple[bool, float] = (False, 0.0)
@@ -46,7 +46,7 @@ class Gate:
         if key is None:
             return LOCAL if self._needs_none() else None
         digest = sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             known = self._known.get(digest)
         if known is not None and now - known[1] < _FRESH:
@@ -69,9 +69,14 @@ class Gate:
         """Whether nobody needs a key."""
         if not self._config.is_local or self._config.keys == "required":
             return False
-        now = time.monotonic()
+        now = self._clock()
         if now - self._open[1] > _FRESH or not self._open[1]:
-            self._open = (not Keys(self._opening.database()).any(), now)
+            try:
+                self._open = (not Keys(self._opening.database()).any(), now)
+            except StoreError as error:
+                self._opening.failed(error)
+                if not self._open[1] or now - self._open[1] > _STALE:
+                    raise
         return self._open[0]
 
 

@@ -1,6 +1,7 @@
 """Past incidents that read like a diagnosed failure, as whoever asks may see them.
 
 In: a submission, the projects that may be seen. Out: plain values; of other projects there is type and outcome alone.
+Raises `StoreError` where the index cannot be asked.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from diagnose.errors import StoreError, UsageError
 from diagnose.rules.bundle import load_bundled
 from diagnose.service.jobs import Projects
 from diagnose.service.settings import ServiceConfig
@@ -28,9 +30,13 @@ def similar_to(
     own = incidents.get(row.incident) if row.incident is not None else None
     if own is None or not own.text or config.memory.index is None:
         return []
-    with contextlib.closing(open_index(config.memory.index, incidents, load_bundled(config.rules).redactions)) as index:
-        index.sync(seconds=_SYNC_SECONDS)
-        found = [one for one in index.similar(own.text, count + 1) if one.id != own.id][:count]
+    try:
+        rules = load_bundled(config.rules)
+        with contextlib.closing(open_index(config.memory.index, incidents, rules.redactions)) as index:
+            index.sync(seconds=_SYNC_SECONDS)
+            found = [one for one in index.similar(own.text, count + 1) if one.id != own.id][:count]
+    except UsageError as error:  # its server is away: that is nothing whoever asks could mend
+        raise StoreError(str(error)) from error
     whose = {one.id: one.context.project for one in incidents.many([each.id for each in found])}
     shown = []
     for each in found:
