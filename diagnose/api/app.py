@@ -21,6 +21,7 @@ from diagnose.api.routes import diagnoses, health, jobs, knowledge, memory, uplo
 from diagnose.api.running import Running, environment_of
 from diagnose.api.tracing import Tracing
 from diagnose.api.waiting import Waiters
+from diagnose.api.web import pages
 from diagnose.errors import DiagnoseError, StoreError, UsageError
 from diagnose.service.keys import Keys
 from diagnose.service.settings import ServiceConfig
@@ -71,6 +72,7 @@ def create_app(config: ServiceConfig, environment: Mapping[str, str] | None = No
         health.router,
     ):
         app.include_router(router)
+    pages.add_to(app)
     app.openapi = documented(app)  # type: ignore[method-assign]
     app.add_middleware(Around, running=running, tracing=tracing)
     return app

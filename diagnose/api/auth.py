@@ -46,13 +46,20 @@ class Gate:
         if key is None:
             return LOCAL if self._needs_none() else None
         digest = sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+        return self._looked_up(digest, lambda keys: keys.check(key))
+
+    def session(self, id: str) -> Caller | None:
+        """Whose key bears this id, for a browser that has shown the key itself before. Raises `StoreError`."""
+        return self._looked_up(f"id {id}", lambda keys: keys.called(id))
+
+    def _looked_up(self, digest: str, look: Callable[[Keys], Caller | None]) -> Caller | None:
         now = self._clock()
         with self._lock:
             known = self._known.get(digest)
         if known is not None and now - known[1] < _FRESH:
             return known[0]
         try:
-            caller = Keys(self._opening.database()).check(key)
+            caller = look(Keys(self._opening.database()))
         except StoreError as error:
             self._opening.failed(error)
             if known is not None and known[0] is not None and now - known[1] < _STALE:
@@ -90,7 +97,7 @@ def _caller(request: Request, bearer: Annotated[HTTPAuthorizationCredentials | N
         said = "that key is none, or it has expired or was revoked" if bearer else "a key is needed: Bearer dk_..."
         raise ProblemError(401, f"{said}; `diagnose keys add` makes one", {"WWW-Authenticate": "Bearer"})
     if caller.local:
-        _refuse_foreign(request)
+        refuse_foreign(request)
     wait = running.rates.wait(caller.key)
     if wait:
         raise ProblemError(429, f"more than {running.config.bounds.rate} requests a minute", retry_after(wait))
@@ -98,12 +105,12 @@ def _caller(request: Request, bearer: Annotated[HTTPAuthorizationCredentials | N
     return caller
 
 
-def _refuse_foreign(request: Request) -> None:
+def refuse_foreign(request: Request, sites: tuple[str, ...] = ("none", "same-origin")) -> None:
     """Refuses what a web page made a browser send, and what a proxy lets in from elsewhere."""
     name = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
     own = name in _OWN_NAMES or request.headers.get("host") in _OWN_NAMES
     site = request.headers.get("sec-fetch-site", "none")
-    if not own or site not in ("none", "same-origin") or any(header in request.headers for header in _PASSED_ON):
+    if not own or site not in sites or any(header in request.headers for header in _PASSED_ON):
         raise ProblemError(
             403, "without keys only this machine's own programs are served; make one with `diagnose keys add`"
         )

@@ -127,7 +127,7 @@ class Around:
                 key=caller.key if caller is not None else None,
             )
         refused = status in (401, 403)
-        if route is None or (caller is None and not refused) or not route.startswith("/v1/"):
+        if route is None or (caller is None and not refused) or route in _QUIET:
             return
         address = scope["client"][0] if scope.get("client") else ""
         parameters = scope.get("path_params", {})

@@ -74,6 +74,7 @@ class Outcome:
     rule: str | None
     incident: str | None = None
     remembered: int | None = None
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)

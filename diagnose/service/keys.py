@@ -148,6 +148,16 @@ class Keys:
             if row is None or not hmac.compare_digest(row.digest, _digest(parts[2])):
                 return None
             known = _row(row)
+        return self._caller(known)
+
+    def called(self, id: str) -> Caller | None:
+        """Whose key bears this id, for somebody who has shown the key before; None where it is no good one any more."""
+        with self._database.reading() as session:
+            row = session.get(ApiKey, id)
+            known = None if row is None else _row(row)
+        return None if known is None else self._caller(known)
+
+    def _caller(self, known: KeyRow) -> Caller | None:
         now = self._clock()
         if known.state(now) != "active":
             return None

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from diagnose.dataclass import dataclass
+from diagnose.dataclass import dataclass, field
 from diagnose.service.jobs import Projects
 from diagnose.service.submissions import visible
 from diagnose.store.database import Database
@@ -28,12 +28,19 @@ _NODES: Final = 50
 
 @dataclass(slots=True)
 class Group:
-    """Failures of one error type."""
+    """Failures of one error type, as a row of Table 3 of the paper on the Acme cluster.
+
+    `gpus` are how many each job had, `lasted` the seconds until each failed, `away` those until its next attempt began;
+    of jobs that said so.
+    """
 
     error_type: str | None
     attribution: str | None
     count: int = 0
     gpu_seconds: float = 0.0
+    gpus: list[int] = field(default_factory=list)
+    lasted: list[float] = field(default_factory=list)
+    away: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -44,16 +51,18 @@ class Day:
     jobs: int = 0
     failed: int = 0
     gpu_seconds: float = 0.0
+    by: dict[str, tuple[int, float]] = field(default_factory=dict)  # attribution: failures, GPU seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A host that jobs blamed: how many, and for what."""
+    """A host that jobs blamed: how many of how many that ran there, and for what."""
 
     host: str
     cluster: str
     jobs: int
     error_types: tuple[str, ...]
+    ran: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,10 @@ def summary(
     since = clock() - days * _DAY
     query = visible(
         select(
+            Submission.project,
+            Submission.cluster,
+            Submission.job_id,
+            Submission.attempt,
             Submission.created,
             Submission.status,
             Submission.state,
@@ -99,6 +112,7 @@ def summary(
     with database.reading() as session:
         rows = session.execute(query.order_by(Submission.created.desc()).limit(_MOST)).all()
         nodes = _nodes(session, projects, since, cluster)
+    starts = {(row.project, row.cluster, row.job_id, row.attempt): row.started for row in rows}
     for row in rows:
         jobs += 1
         status = row.status or row.state
@@ -108,12 +122,23 @@ def summary(
         day.jobs += 1
         if row.status != "failed":
             continue
-        cost = max(0.0, row.ended - row.started) * row.gpus if row.gpus and row.started and row.ended else 0.0
+        lasted = max(0.0, row.ended - row.started) if row.started and row.ended else None
+        cost = lasted * row.gpus if row.gpus and lasted is not None else 0.0
         day.failed += 1
         day.gpu_seconds += cost
         group = groups.setdefault((row.error_type, row.attribution), Group(row.error_type, row.attribution))
         group.count += 1
         group.gpu_seconds += cost
+        if row.gpus:
+            group.gpus.append(row.gpus)
+        if lasted is not None:
+            group.lasted.append(lasted)
+        began = starts.get((row.project, row.cluster, row.job_id, row.attempt + 1))
+        if began and row.ended and began >= row.ended:
+            group.away.append(began - row.ended)
+        blamed = row.attribution or "unknown"
+        failures, seconds = day.by.get(blamed, (0, 0.0))
+        day.by[blamed] = (failures + 1, seconds + cost)
     return Summary(
         jobs,
         statuses,
@@ -141,5 +166,23 @@ def _nodes(session: Session, projects: Projects, since: float, cluster: str | No
         jobs, types = found.setdefault((host, where), (set(), set()))
         jobs.add(job)
         types.add(error_type or "")
-    listed = [Node(host, where, len(jobs), tuple(sorted(types))) for (host, where), (jobs, types) in found.items()]
-    return tuple(sorted(listed, key=lambda one: (-one.jobs, one.host))[:_NODES])
+    worst = sorted(found.items(), key=lambda one: (-len(one[1][0]), one[0]))[:_NODES]
+    ran = _ran(session, projects, since, [host for (host, _), _ in worst])
+    return tuple(
+        Node(host, where, len(jobs), tuple(sorted(types)), max(ran.get((host, where), 0), len(jobs)))
+        for (host, where), (jobs, types) in worst
+    )
+
+
+def _ran(session: Session, projects: Projects, since: float, hosts: list[str]) -> dict[tuple[str, str], int]:
+    """How many jobs ran on each of these hosts."""
+    query = (
+        select(NodeEvent.host, NodeEvent.cluster, func.count(Attempt.job_id.distinct()))
+        .join(Attempt, Attempt.id == NodeEvent.attempt_id)
+        .join(Job, Job.id == Attempt.job_id)
+        .where(NodeEvent.host.in_(hosts), NodeEvent.at >= since)
+        .group_by(NodeEvent.host, NodeEvent.cluster)
+    )
+    if projects is not None:
+        query = query.where(Job.project.in_(sorted(projects)))
+    return {(host, where): count for host, where, count in session.execute(query).all()}

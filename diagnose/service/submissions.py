@@ -212,7 +212,7 @@ class Submissions:
 
 _EQUAL: Final = ("state", "status", "error_type", "attribution", "cluster", "project", "job_id", "user", "name", "rule")
 _LISTED: Final = tuple(
-    column for column in Submission.__table__.columns if column.key not in ("report", "markdown", "screen")
+    column for column in Submission.__table__.columns if column.key not in ("report", "markdown", "screen", "layout")
 )
 
 

@@ -20,6 +20,7 @@ from diagnose.models import JobContext, Report, RuleSet, Told
 from diagnose.pipeline import Request, Services, diagnose
 from diagnose.report import render
 from diagnose.service.claims import Claims
+from diagnose.service.firstscreen import layout_of
 from diagnose.service.jobs import Claim, InputRef, NewJob, Notice, Outcome
 from diagnose.service.paths import Refused, allowed_path, roots_of
 from diagnose.service.settings import ServiceConfig, streams_folder
@@ -176,6 +177,7 @@ def outcome_of(report: Report, recorded: Recorded | None = None) -> Outcome:
         rule=report.decided_by.rule,
         incident=recorded.incident if recorded is not None else None,
         remembered=recorded.attempt if recorded is not None else None,
+        layout=layout_of(report),
     )
 
 

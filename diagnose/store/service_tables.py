@@ -22,7 +22,8 @@ _DOCUMENT = 64 * 1024 * 1024  # characters of a rendered report
 class Submission(Table):
     """One attempt of a job that was handed in.
 
-    `report`, `markdown` and `screen` are renderings; `given` says that somebody was shown what the rules said.
+    `report`, `markdown` and `screen` are renderings, `layout` is the first screen before it is laid out; `given` says
+    that somebody was shown what the rules said.
     """
 
     __tablename__ = "submissions"
@@ -67,6 +68,7 @@ class Submission(Table):
     report: Mapped[str | None] = mapped_column(Words(_DOCUMENT))
     markdown: Mapped[str | None] = mapped_column(Words(_DOCUMENT))
     screen: Mapped[str | None] = mapped_column(Words(_DOCUMENT))
+    layout: Mapped[str | None] = mapped_column(Words(_DOCUMENT))
     error: Mapped[str | None] = mapped_column(Words(4000))
     incident: Mapped[str | None] = mapped_column(Words(200), index=True)
     remembered: Mapped[int | None]

@@ -22,7 +22,8 @@ router = APIRouter(prefix="/v1", tags=["knowledge"])
 
 
 @functools.lru_cache(4)
-def _known(dirs: tuple[str, ...]) -> RuleSet:
+def known_rules(dirs: tuple[str, ...]) -> RuleSet:
+    """The rules of a service, read once."""
     return load_bundled(dirs)
 
 
@@ -41,7 +42,7 @@ def plain(value: object) -> Any:
 @router.get("/rules", response_model=schemas.RuleList, responses=problems())
 def rules(request: Request, _caller: Reader) -> schemas.RuleList:
     """All diagnosis rules."""
-    known = _known(running_of(request).config.rules)
+    known = known_rules(running_of(request).config.rules)
     items = [
         schemas.RuleItem(id=one.id, title=one.title, error_type=one.error_type, status=one.status, role=one.role)
         for one in known.diagnoses
@@ -52,7 +53,7 @@ def rules(request: Request, _caller: Reader) -> schemas.RuleList:
 @router.get("/rules/{id}", response_model=schemas.Rule, responses=problems(404))
 def rule(request: Request, _caller: Reader, id: Annotated[str, Path(max_length=200)]) -> schemas.Rule:
     """One diagnosis rule."""
-    for one in _known(running_of(request).config.rules).diagnoses:
+    for one in known_rules(running_of(request).config.rules).diagnoses:
         if one.id == id:
             return schemas.Rule(
                 id=one.id,
@@ -68,7 +69,7 @@ def rule(request: Request, _caller: Reader, id: Annotated[str, Path(max_length=2
 @router.get("/taxonomy", response_model=schemas.Taxonomy, responses=problems())
 def taxonomy(request: Request, _caller: Reader) -> schemas.Taxonomy:
     """All error types."""
-    known = _known(running_of(request).config.rules).taxonomy
+    known = known_rules(running_of(request).config.rules).taxonomy
     return schemas.Taxonomy(
         items=[
             schemas.ErrorTypeItem(
@@ -87,5 +88,5 @@ def taxonomy(request: Request, _caller: Reader) -> schemas.Taxonomy:
 @router.get("/policy", response_model=schemas.Policy, responses=problems())
 def policy(request: Request, _caller: Reader) -> schemas.Policy:
     """Which action follows from which verdict."""
-    known = _known(running_of(request).config.rules)
+    known = known_rules(running_of(request).config.rules)
     return schemas.Policy(rows=[plain(row) for row in known.policy], budgets=plain(known.budgets))

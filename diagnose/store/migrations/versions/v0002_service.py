@@ -52,6 +52,7 @@ def upgrade() -> None:
         sa.Column("report", sa.Text(), nullable=True),
         sa.Column("markdown", sa.Text(), nullable=True),
         sa.Column("screen", sa.Text(), nullable=True),
+        sa.Column("layout", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("incident", sa.Text(), nullable=True),
         sa.Column("remembered", sa.BigInteger(), nullable=True),
