@@ -16,9 +16,14 @@ from diagnose.report.text import printable
 def layout_of(report: Report) -> str:
     """The headline and the rows, as JSON."""
     head = headline(report)
-    rows = [[printable(part) for part in (row.label, row.text, row.where, row.lead.strip())] for row in screen(report)]
-    first = [head.status, [printable(part) for part in head.parts], printable(head.rule), head.other]
+    rows = [[_plain(part) for part in (row.label, row.text, row.where, row.lead.strip())] for row in screen(report)]
+    first = [head.status, [_plain(part) for part in head.parts], _plain(head.rule), head.other]
     return json.dumps([first, rows], ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(text: str) -> str:
+    """Text as JSON holds it, without what would act on whoever looks at it."""
+    return printable(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def read_layout(text: str) -> tuple[Headline, tuple[Row, ...]]:

@@ -77,14 +77,14 @@ def picture_of(report: Kept, evidence: Evidence) -> Picture | None:
         first = group[0].first
         moment = _moment(group)
         blamed = sorted({rank for link in group for rank in _ranks(link)})
-        later = (moment - began).total_seconds() if moment is not None and began is not None else 0.0
+        later = (moment - began).total_seconds() if moment is not None and began is not None else None
         steps.append(
             Step(
                 y=number * _STEP,
                 name=_short(group[0].error_type),
                 role=group[0].role,
                 when=moment.strftime("%H:%M:%S") if moment is not None else "",
-                later=_later(later) if number else "",
+                later=_later(later) if number and later is not None else "",
                 who=_short(_who(blamed, group)),
                 count=sum(link.count for link in group),
                 bars=tuple(_bars(blamed, ranks)),

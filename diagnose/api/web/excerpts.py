@@ -12,6 +12,7 @@ from typing import Final
 
 from diagnose.api.web.reading import Kept, Line
 from diagnose.dataclass import dataclass, field
+from diagnose.report.text import printable
 
 _MOST: Final = 60  # lines of evidence
 
@@ -51,7 +52,7 @@ class Evidence:
     def of(self, where: str) -> str:
         """The anchor of a place as the first screen writes it, which leaves out folders that all sources share."""
         for (source, line), anchor in self.anchors.items():
-            name = source if line is None else f"{source}:{line}"
+            name = printable(source if line is None else f"{source}:{line}")
             if name == where or name.endswith(f"/{where}"):
                 return anchor
         return ""

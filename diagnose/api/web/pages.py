@@ -5,6 +5,7 @@ In: requests of a browser. Out: HTML. What is shown is what `/v1` would give to 
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Annotated, Any, Final, Literal, cast
 from urllib.parse import urlencode
@@ -37,7 +38,9 @@ from diagnose.api.web.sessions import (
     viewer,
 )
 from diagnose.errors import DiagnoseError, StoreError
+from diagnose.models import RuleSet
 from diagnose.models.learning import Proposed
+from diagnose.rules.load import load_rules
 from diagnose.service.feedback import say
 from diagnose.service.firstscreen import read_layout
 from diagnose.service.jobs import FINAL, Conflict, Filters, Projects
@@ -51,6 +54,7 @@ from diagnose.store.service_tables import Submission
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _PAGE: Final = 50
+_ALIKE: Final = 0.2  # what is less alike has words in common, no more
 _OWN: Final = re.compile(r"/(?:diagnoses|overview|candidates)(?:[/?][\x21-\x7e]*)?\Z")
 _FILTERS: Final = ("q", "state", "status", "attribution", "error_type", "cluster", "project", "user", "rule")
 _PERIODS: Final = (7, 30, 90)
@@ -239,7 +243,17 @@ def similar(request: Request, looking: Looking, id: DiagnosisId) -> Response:
     except DiagnoseError as error:
         wrong = str(error)
     where = _pages_of(database, [str(each["id"]) for each in found if each["id"]], looking.caller.sees)
-    return page(request, "similar.html", looking, row=row, found=found, where=where, wrong=wrong)
+    alike = [each for each in found if each["similarity"] >= _ALIKE]
+    return page(
+        request,
+        "similar.html",
+        looking,
+        row=row,
+        found=alike,
+        less=len(found) - len(alike),
+        where=where,
+        wrong=wrong,
+    )
 
 
 def _pages_of(database: Database, incidents: list[str], projects: Projects) -> dict[str, str]:
@@ -327,6 +341,12 @@ def _candidate(request: Request, id: str) -> Proposed:
     raise ProblemError(404, f"there is no candidate {id[:60]!r}")
 
 
+@functools.lru_cache(2)
+def _written_rules(dirs: tuple[str, ...]) -> RuleSet:
+    """The rules with all that is written in their files, as a diff needs them."""
+    return load_rules(dirs)
+
+
 CandidateId = Annotated[str, Path(max_length=64)]
 
 
@@ -335,7 +355,7 @@ def candidate(request: Request, looking: Looking, id: CandidateId) -> Response:
     """One candidate and what it would change."""
     _may(looking, "admin")
     each = _candidate(request, id)
-    change = change_of(each, known_rules(running_of(request).config.rules))
+    change = change_of(each, _written_rules(running_of(request).config.rules))
     return page(request, "candidate.html", looking, one=each, change=change)
 
 

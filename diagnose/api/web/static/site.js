@@ -28,7 +28,8 @@ document.addEventListener("keydown", (event) => {
 // A link into the log also takes the keyboard there.
 window.addEventListener("hashchange", () => {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target !== null && target.hasAttribute("tabindex")) target.focus({ preventScroll: true });
+  const busy = document.activeElement !== null && typing(document.activeElement);
+  if (target !== null && target.hasAttribute("tabindex") && !busy) target.focus({ preventScroll: true });
 });
 
 const again = document.querySelector("[data-again]");
