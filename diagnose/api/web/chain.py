@@ -63,7 +63,7 @@ class Picture:
 
 
 def picture_of(report: Kept, evidence: Evidence) -> Picture | None:
-    """The picture of a chain; None where nothing is known of any."""
+    """The picture of a chain; None where it would show no more than the name of the cause."""
     grouped = [list(group) for _, group in groupby(report.chain, key=lambda link: (link.error_type, link.role))]
     if not grouped:
         return None
@@ -92,6 +92,8 @@ def picture_of(report: Kept, evidence: Evidence) -> Picture | None:
                 up=_up(shown, number),
             )
         )
+    if len(steps) == 1 and not steps[0].bars:
+        return None
     axis = 22 if ranks else 0
     return Picture(tuple(steps), ranks, len(grouped) - len(shown), len(steps) * _STEP + axis, _told(steps))
 
