@@ -112,31 +112,39 @@ def summary(
     with database.reading() as session:
         rows = session.execute(query.order_by(Submission.created.desc()).limit(_MOST)).all()
         nodes = _nodes(session, projects, since, cluster)
-    starts = {(row.project, row.cluster, row.job_id, row.attempt): row.started for row in rows}
-    for row in rows:
+    # Rows are unpacked and days named once each: there may be hundreds of thousands.
+    starts = {row[:4]: row.started for row in rows if row[3]}
+    names: dict[int, str] = {}
+    for project, where, job, attempt, created, said, state, error_type, attribution, gpus, started, ended in rows:
         jobs += 1
-        status = row.status or row.state
+        status = said or state
         statuses[status] = statuses.get(status, 0) + 1
-        name = datetime.fromtimestamp(row.created, UTC).date().isoformat()
-        day = by_day.setdefault(name, Day(name))
+        number = int(created // _DAY)
+        name = names.get(number)
+        if name is None:
+            name = names[number] = datetime.fromtimestamp(created, UTC).date().isoformat()
+            by_day.setdefault(name, Day(name))
+        day = by_day[name]
         day.jobs += 1
-        if row.status != "failed":
+        if said != "failed":
             continue
-        lasted = max(0.0, row.ended - row.started) if row.started and row.ended else None
-        cost = lasted * row.gpus if row.gpus and lasted is not None else 0.0
+        lasted = max(0.0, ended - started) if started and ended else None
+        cost = lasted * gpus if gpus and lasted is not None else 0.0
         day.failed += 1
         day.gpu_seconds += cost
-        group = groups.setdefault((row.error_type, row.attribution), Group(row.error_type, row.attribution))
+        group = groups.get((error_type, attribution))
+        if group is None:
+            group = groups[error_type, attribution] = Group(error_type, attribution)
         group.count += 1
         group.gpu_seconds += cost
-        if row.gpus:
-            group.gpus.append(row.gpus)
+        if gpus:
+            group.gpus.append(gpus)
         if lasted is not None:
             group.lasted.append(lasted)
-        began = starts.get((row.project, row.cluster, row.job_id, row.attempt + 1))
-        if began and row.ended and began >= row.ended:
-            group.away.append(began - row.ended)
-        blamed = row.attribution or "unknown"
+        began = starts.get((project, where, job, attempt + 1)) if starts else None
+        if began and ended and began >= ended:
+            group.away.append(began - ended)
+        blamed = attribution or "unknown"
         failures, seconds = day.by.get(blamed, (0, 0.0))
         day.by[blamed] = (failures + 1, seconds + cost)
     return Summary(
