@@ -45,16 +45,14 @@ class LinesReading:
 
     def read(self, kept_lines: Sequence[KeptLine]) -> tuple[list[Line], list[int]]:
         """The lines of kept lines, and for each the readers that it concerns."""
-        read = self._lines.read
-        return self._asked([line for kept in kept_lines for line in read(kept)])
+        return self._asked(self._lines.read_all(kept_lines))
 
     def finish(self) -> tuple[list[Line], list[int]]:
         """The lines whose rest never came."""
         return self._asked(self._lines.finish())
 
     def _asked(self, lines: list[Line]) -> tuple[list[Line], list[int]]:
-        of = self._interests.of
-        return lines, [of(line.text) for line in lines]
+        return lines, self._interests.of_all([line.text for line in lines])
 
 
 class SourceReader:

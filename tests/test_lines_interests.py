@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diagnose.lines import assembler, attempts, interests, jobs, progress, unit_facts, whereabouts
 from diagnose.lines.interests import ALL, EveryReader, Interests
@@ -25,6 +27,7 @@ def test_who_is_not_asked_would_have_done_nothing(
 ) -> None:
     asked = run(incident.folder, incident.expected["inputs"], rule_set)
     monkeypatch.setattr(Interests, "of", EveryReader.of)
+    monkeypatch.setattr(Interests, "of_all", EveryReader.of_all)
     every = run(incident.folder, incident.expected["inputs"], rule_set)
     assert _told(asked) == _told(every)
 
@@ -57,3 +60,15 @@ def test_most_lines_ask_nobody() -> None:
 
 def test_the_slow_twin_asks_all() -> None:
     assert EveryReader().of("zq") == ALL
+
+
+WORDS = sorted({*progress.LITERALS, *assembler.OPENERS, *jobs.LITERALS, "Xid", "id 79 is"})
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([*WORDS, "zq", " ", "é", "步", "\n", ""]), max_size=5).map("".join), max_size=9)
+)
+def test_lines_together_ask_whom_each_asks(texts: list[str]) -> None:
+    found = Interests(("Xid", "id 79 is"))
+    assert found.of_all(texts) == [found.of(text) for text in texts]
+    assert EveryReader().of_all(texts) == [ALL] * len(texts)

@@ -38,13 +38,15 @@ class _Verdict:
     Lines that no rule and no keyword speak of are `kept`, and have a `shape` if they are thinned out. Where one rule
     decides alone, outside records, no more is needed than: of a progress rule what finds its `writer`, of one that
     collapses those that are `full`; where its lines hold their writer's `name` and their `step`; and for their marks
-    which `rule` it is. Where a line is known to pass on, for it shows `progress` by a rule, that is all.
+    which `rule` it is. Where a line is known to pass on, for it shows `progress` by a rule, that is all. Lines that no
+    rule speaks of and that matter in any case are `loud`: it says whether a keyword stands in them, else it is None.
     """
 
     __slots__ = (
         "full",
         "guard",
         "kept",
+        "loud",
         "maybe",
         "name",
         "opener",
@@ -59,6 +61,8 @@ class _Verdict:
     def __init__(self, sure: Hit | None, maybe: tuple[Hit, ...], guard: Answer, opener: Answer) -> None:
         self.sure, self.maybe, self.guard, self.opener = sure, maybe, guard, opener
         self.kept = sure is None and not maybe and guard is Answer.NO and opener is Answer.NO
+        known = sure is None and not maybe and Answer.MAYBE not in (guard, opener)
+        self.loud = guard is Answer.SURE if known and not self.kept else None
         self.shape: Shape | None = None
         self.writer: Callable[[bytes], Writer | None] | None = None
         self.full: AbstractSet[bytes] | None = None
@@ -312,6 +316,11 @@ class Compressor:
                 continue
             if verdict is _NOVEL or verdict is _ONCE:
                 verdict = self._verdict(templates[index])
+            if verdict is not None and verdict.loud is not None:  # what `_line` does with most of them
+                self._release()
+                self._out.append(KeptLine(first + index, lines[index], verdict.loud))
+                self._hold = RECORD_HOLD_LINES
+                continue
             if not self._line(first + index, lines[index], verdict):
                 return index + 1
         return len(verdicts)
@@ -540,8 +549,9 @@ class Compressor:
         held = self._progress.held()
         if self._repeats is not None:
             held += self._repeats.held()
-        held.sort(key=lambda line: line.number)
-        self._out += held
+        if held:
+            held.sort(key=lambda line: line.number)
+            self._out += held
 
     def _guarded(self, raw: bytes, verdict: _Verdict | None) -> bool:
         if verdict is None or verdict.guard is Answer.NO:

@@ -215,7 +215,9 @@ def _await(pid: int, streams: _Streams) -> Ended:
     while True:
         while (done := os.waitpid(-1, os.WNOHANG))[0]:  # as process 1 of a container we inherit everybody's orphans
             if done[0] == pid:
-                return Ended(pid, os.waitstatus_to_exitcode(done[1]), asked)
+                # It may have been quicker than we were: what asked both of us to end is still to be heard then.
+                late = signal.sigtimedwait(_ENDING, 0) if asked is None else None
+                return Ended(pid, os.waitstatus_to_exitcode(done[1]), late.si_signo if late is not None else asked)
         came = signal.sigwaitinfo(waited)
         number = came.si_signo
         if number == signal.SIGCHLD:

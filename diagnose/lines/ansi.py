@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from diagnose.patterns import Lazy
 
 # CSI, then OSC and the string controls with their terminators, then two-character escapes. An unterminated string
@@ -38,6 +40,17 @@ _REMOVED.update({0x0B: " ", 0x0C: " ", 0x85: " ", 0x2028: " ", 0x2029: " "})
 def decode(raw: bytes) -> str:
     """The text of one raw line; bytes that are not UTF-8 become U+FFFD."""
     return clean(raw.decode("utf-8", "replace"))
+
+
+def decode_all(raws: Sequence[bytes]) -> list[str]:
+    """The texts of raw lines, which hold no line ends: what `decode` gives of each, mostly with one look at all."""
+    joined = b"\n".join(raws).decode("utf-8", "replace")
+    texts = joined.split("\n")
+    if len(texts) != len(raws):
+        return list(map(decode, raws))
+    if joined.replace("\n", "").isprintable() and not any(reset in joined for reset in _RESETS):
+        return texts
+    return list(map(clean, texts))
 
 
 def clean(text: str) -> str:

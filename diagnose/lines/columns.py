@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 from diagnose.models import Line, LogSource
 
-Columns = tuple[list[Any], ...]
+Columns = tuple[Sequence[Any], ...]
 _PLAIN = (
     "stream",
     "time",
@@ -28,6 +29,7 @@ _PLAIN = (
     "guarded",
     "routine",
 )
+_plain_of = attrgetter(*_PLAIN)
 
 
 def columns_of(lines: Sequence[Line], asked: Sequence[int]) -> Columns:
@@ -35,7 +37,7 @@ def columns_of(lines: Sequence[Line], asked: Sequence[int]) -> Columns:
     starts: list[int | str] = [
         len(line.text) - len(line.body) if line.text.endswith(line.body) else line.body for line in lines
     ]
-    plain = ([getattr(line, name) for line in lines] for name in _PLAIN)
+    plain = zip(*map(_plain_of, lines), strict=True) if lines else ((),) * len(_PLAIN)
     return (list(asked), [line.number for line in lines], [line.text for line in lines], starts, *plain)
 
 
@@ -46,4 +48,4 @@ def lines_of(columns: Columns, source: LogSource) -> tuple[list[Line], list[int]
         (text[start:] if start else text) if isinstance(start, int) else start
         for text, start in zip(texts, starts, strict=True)
     ]
-    return list(map(Line, repeat(source), numbers, texts, bodies, *plain)), asked
+    return list(map(Line, repeat(source), numbers, texts, bodies, *plain)), list(asked)

@@ -7,7 +7,7 @@ literals do not stand. `EveryReader` is the slow twin that always asks them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Final
 
@@ -57,6 +57,10 @@ class EveryReader:
         """The readers to ask about a line of this text."""
         return ALL
 
+    def of_all(self, texts: Sequence[str]) -> list[int]:
+        """The readers to ask about each of some lines."""
+        return list(map(self.of, texts))
+
 
 class Interests(EveryReader):
     """Finds whom a text may concern, given the keywords of the rules.
@@ -79,4 +83,19 @@ class Interests(EveryReader):
         asked = 0
         for found in self._search(text.encode("utf-8", "replace"), overlapping=True):
             asked |= self._bits[found[0]]
+        return asked
+
+    def of_all(self, texts: Sequence[str]) -> list[int]:
+        """The readers to ask about each of some lines, found in one pass over all of them."""
+        joined = "\n".join(texts).encode("utf-8", "replace")
+        asked = [0] * len(texts)
+        if joined.count(b"\n") >= len(texts):  # a text holds a line end
+            return super().of_all(texts)
+        bits = self._bits
+        place, end = 0, joined.find(b"\n")
+        for pattern, _, stop in self._search(joined, overlapping=True):
+            while 0 <= end < stop:
+                place += 1
+                end = joined.find(b"\n", end + 1)
+            asked[place] |= bits[pattern]
         return asked

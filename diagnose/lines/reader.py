@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from diagnose.lines.ansi import decode
+from collections.abc import Sequence
+
+from diagnose.lines.ansi import decode_all
 from diagnose.lines.heads import Head, Prefixes
 from diagnose.lines.learning import Lessons
 from diagnose.lines.prefixes import read_prefixes
@@ -82,13 +84,25 @@ class LineReader:
 
     def read(self, kept: KeptLine) -> list[Line]:
         """The lines that `kept` holds."""
-        self._last = kept
-        self._known.learning = kept.guarded
-        text = decode(kept.raw)
-        if self._device is None and not self._export.may_be:
-            seat = self._seats.of(text)
-            if seat is not None:
-                return [self._seated(text, seat, kept)]
+        return self.read_all((kept,))
+
+    def read_all(self, kept_lines: Sequence[KeptLine]) -> list[Line]:
+        """The lines that these hold, in order."""
+        out: list[Line] = []
+        add, known, seat_of = out.append, self._known, self._seats.of
+        for kept, text in zip(kept_lines, decode_all([kept.raw for kept in kept_lines]), strict=True):
+            self._last = kept
+            known.learning = kept.guarded
+            if self._device is None and not self._export.may_be:
+                seat = seat_of(text)
+                if seat is not None:
+                    add(self._seated(text, seat, kept))
+                    continue
+            out += self._unseated(text, kept)
+        return out
+
+    def _unseated(self, text: str, kept: KeptLine) -> list[Line]:
+        """The lines in the text of one that has no seat."""
         if "%|" in text and (bar := _BAR.match(text)) is not None and _INTO_BAR.match(text, bar.end()) is not None:
             rest = text[bar.end() :]
             return [*self._lines(bar[0], Head(), kept, 0), *self._lines(rest, Head(), kept, 0)]

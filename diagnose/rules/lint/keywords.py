@@ -34,8 +34,6 @@ class KeywordsLongEnough(Check):
                 elif keyword.isdigit():
                     message = f"{keyword!r} is nothing but digits, as any number is: add what stands beside it"
                     yield self.problem(rule, f"{place(where, 'keywords')}[{index}]", message)
-                elif "\n" in keyword or "\r" in keyword:
-                    yield self.problem(rule, f"{place(where, 'keywords')}[{index}]", "holds a line end")
 
 
 class KeywordsNeeded(Check):
