@@ -16,7 +16,7 @@ from diagnose.lines.attempts import AttemptTracker
 from diagnose.lines.interests import ATTEMPTS, FACTS, JOBS, LISTS, PLACES, PROGRESS, RECORDS, RULES
 from diagnose.lines.jobs import of_current_states, of_last_run, of_this_job
 from diagnose.lines.progress import recorded_completion, recorded_exit
-from diagnose.lines.turns import turn
+from diagnose.lines.turns import turn_ends
 from diagnose.models import Input, KeptLine, Line, LogSource, Record
 
 LEAP_LINES: Final = 1 << 40
@@ -80,15 +80,16 @@ class SourceReader:
             kept_lines = [replace(kept, number=kept.number + LEAP_LINES) for kept in kept_lines]
         self.take(*self._reading.read(kept_lines))
 
-    def take(self, lines: Sequence[Line], asked: Sequence[int]) -> None:
-        """Takes lines in order, each with the readers that it concerns."""
+    def take(self, lines: Sequence[Line], asked: Sequence[int], ends: Sequence[int] | None = None) -> None:
+        """Takes lines in order, each with the readers that it concerns, and where its turn ends if that is known."""
         if self._gathered.hear or not self._gathered.settings.compress or self._source.kind != "job":
             for line, readers in zip(lines, asked, strict=True):
                 self._line(line, readers)
             return
+        ends = turn_ends(lines, asked) if ends is None else ends
         place, count = 0, len(lines)
         while place < count:
-            end = turn(lines, asked, place)
+            end = ends[place]
             if end - place > 1 and not self.tracker.watches(lines[place]):
                 self._turn(lines[place:end], asked[place:end])
                 place = end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,15 @@ from hypothesis import strategies as st
 
 from diagnose import reading
 from diagnose.lines.interests import RECORDS, RULES
-from diagnose.lines.turns import turn
+from diagnose.lines.turns import turn, turn_ends
 from diagnose.models import Line, LogSource, Report, RuleSet
 from tests.incidents import incidents, run
 
 SOURCE = LogSource("job.log")
 
 
-def one_by_one(lines: object, asked: object, place: int) -> int:
-    return place + 1
+def one_by_one(lines: Sequence[Line], asked: object) -> list[int]:
+    return list(range(1, len(lines) + 1))
 
 
 def timeless(report: Report) -> Report:
@@ -33,6 +34,7 @@ def line(text: str, stream: str = "a", **how: object) -> Line:
 def test_a_turn_is_what_one_writer_wrote_in_a_row() -> None:
     lines = [line("  x"), line("  y"), line("  z", "b"), line("  w", "b", rank=3), line("  v", "b", rank=3), line("u")]
     ends = [turn(lines, [RECORDS] * len(lines), place) for place in range(len(lines))]
+    assert turn_ends(lines, [RECORDS] * len(lines)) == ends
     assert ends == [2, 2, 3, 5, 5, 6]
 
 
@@ -47,7 +49,7 @@ def test_bundled_logs_give_the_same_reports(rule_set: RuleSet, monkeypatch: pyte
     for incident in incidents():
         by_turns = run(incident.folder, incident.expected["inputs"], rule_set)
         with monkeypatch.context() as patch:
-            patch.setattr(reading, "turn", one_by_one)
+            patch.setattr(reading, "turn_ends", one_by_one)
             assert timeless(run(incident.folder, incident.expected["inputs"], rule_set)) == timeless(by_turns)
 
 
@@ -66,5 +68,5 @@ def test_any_lines_give_the_same_report(tmp_path: Path, rule_set: RuleSet, parts
     (tmp_path / "job.log").write_text("".join(f"{tag}{part}\n" for tag, part in parts))
     by_turns = run(str(tmp_path), ["job.log"], rule_set)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "turn", one_by_one)
+        patch.setattr(reading, "turn_ends", one_by_one)
         assert timeless(run(str(tmp_path), ["job.log"], rule_set)) == timeless(by_turns)

@@ -32,7 +32,7 @@ _MOST_PROCESSES = 8
 _SYSTEM = ("/dev/", "/proc/")
 _MEMORY = "/dev/shm/"  # noqa: S108 - holds files like any other folder
 _LINKS = 40
-_YOUNG = 20_000  # objects before garbage is looked for: lines and records leave little, and 700 is often
+_YOUNG = 100_000  # objects before garbage is looked for: lines and records leave little, and 700 is often
 
 
 def run_diagnose(options: Options) -> int:

@@ -33,5 +33,14 @@ def turn(lines: Sequence[Line], asked: Sequence[int], place: int) -> int:
     return end
 
 
+def turn_ends(lines: Sequence[Line], asked: Sequence[int]) -> list[int]:
+    """For each line what `turn` says of it: within a turn that is the same for all of its lines."""
+    ends: list[int] = []
+    while len(ends) < len(lines):
+        end = turn(lines, asked, len(ends))
+        ends += [end] * (end - len(ends))
+    return ends
+
+
 def _plain(line: Line, asked: int) -> bool:
     return not asked & _OTHERS and line.time is None and line.progress is None and line.body[:1] == " "
