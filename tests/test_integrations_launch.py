@@ -295,7 +295,9 @@ def terminal(*arguments: str, env: dict[str, str]) -> Iterator[tuple[subprocess.
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, b"\x20\0\x63\0\0\0\0\0")  # 32 lines, 99 columns
     code = (
-        "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "import fcntl, os, signal, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        # Whoever runs these tests in the background has it ignored, and so would we have, as nobody at a terminal has.
+        "signal.signal(signal.SIGINT, signal.SIG_DFL); "
         "os.execv(sys.executable, [sys.executable, '-m', 'diagnose', *sys.argv[1:]])"
     )
     process = subprocess.Popen(
