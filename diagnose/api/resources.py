@@ -12,6 +12,7 @@ from diagnose.api import schemas
 from diagnose.service.jobs import InputRef, NewJob
 from diagnose.service.paths import Refused, allowed_path, allowed_uri
 from diagnose.service.settings import ServiceConfig
+from diagnose.service.submissions import row_of
 from diagnose.store.incidents import iso_time
 from diagnose.store.service_tables import Submission
 
@@ -91,30 +92,9 @@ def resource(row: Submission) -> schemas.Diagnosis:
 
 def accepted(job: NewJob, now: float) -> Submission:
     """A job that is in the journal, as it will be."""
-    return Submission(
-        id=job.id,
-        project=job.project,
-        cluster=job.cluster,
-        job_id=job.job_id,
-        attempt=job.attempt,
-        scheduler=job.scheduler,
-        name=job.name,
-        user=job.user,
-        image=job.image,
-        nodes=list(job.nodes),
-        gpus=job.gpus,
-        ended_as={"code": job.code, "signal": job.signal, "state": job.state},
-        started=job.started,
-        ended=job.ended,
-        created=now,
-        updated=now,
-        state="queued",
-        epoch=0,
-        revision=1,
-        given=False,
-        summary="",
-        job_action="",
-    )
+    row = row_of(job, now)
+    row.given, row.summary, row.job_action = False, "", ""
+    return row
 
 
 def _verdict(row: Submission) -> dict[str, Any] | None:

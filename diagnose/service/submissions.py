@@ -58,31 +58,10 @@ class Submissions:
                 return row, False
             if not replayed:
                 self._check_uploads(session, job.inputs, job.project)
-            row = Submission(
-                id=job.id,
-                project=job.project,
-                cluster=job.cluster,
-                job_id=job.job_id,
-                attempt=job.attempt,
-                scheduler=job.scheduler,
-                name=job.name,
-                user=job.user,
-                image=job.image,
-                nodes=list(job.nodes),
-                gpus=job.gpus,
-                ended_as={"code": job.code, "signal": job.signal, "state": job.state},
-                started=job.started,
-                ended=job.ended,
-                callback=job.callback,
-                key_id=job.key_id,
-                created=now,
-                updated=now,
-                state="queued",
-                epoch=0,
-                revision=1,
-                tries=0,
-                inputs=[_input(one, now) for one in job.inputs],
-            )
+            row = row_of(job, now)
+            row.key_id = job.key_id
+            row.tries = 0
+            row.inputs = [_input(one, now) for one in job.inputs]
             session.add(row)
             session.flush()
             return row, True
@@ -214,6 +193,32 @@ _EQUAL: Final = ("state", "status", "error_type", "attribution", "cluster", "pro
 _LISTED: Final = tuple(
     column for column in Submission.__table__.columns if column.key not in ("report", "markdown", "screen", "layout")
 )
+
+
+def row_of(job: NewJob, now: float) -> Submission:
+    """A job that waits, as its row; without its inputs."""
+    return Submission(
+        id=job.id,
+        project=job.project,
+        cluster=job.cluster,
+        job_id=job.job_id,
+        attempt=job.attempt,
+        scheduler=job.scheduler,
+        name=job.name,
+        user=job.user,
+        image=job.image,
+        nodes=list(job.nodes),
+        gpus=job.gpus,
+        ended_as={"code": job.code, "signal": job.signal, "state": job.state},
+        started=job.started,
+        ended=job.ended,
+        callback=job.callback,
+        created=now,
+        updated=now,
+        state="queued",
+        epoch=0,
+        revision=1,
+    )
 
 
 def _input(one: InputRef, now: float) -> SubmissionInput:
