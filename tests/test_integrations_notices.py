@@ -8,6 +8,7 @@ import hmac
 import json
 import sys
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,40 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     lab.later(61)
     assert [one["page"] for one in lab.inbox.got].count(True) == 1
     assert lab.inbox.got[-1]["count"] == 20
+
+
+class Meanwhile(Inbox):
+    """A sink while whose delivery is on its way another process hears of a job, and delivers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: list[Callable[[], object]] = []
+
+    def send(self, id: str, body: bytes) -> None:
+        if self.meanwhile:
+            self.meanwhile.pop()()
+        super().send(id, body)
+
+
+@pytest.mark.parametrize("fails, got", [(0, [(True, 1), (False, 2)]), (1, [(True, 2)])])
+def test_a_page_on_its_way_is_not_sent_by_another_process(
+    tmp_path: Path, fails: int, got: list[tuple[bool, int]]
+) -> None:
+    inbox = Meanwhile()
+    lab = Lab(tmp_path, inbox)
+    inbox.meanwhile = [lambda: lab.tell("2", ECC)]
+    inbox.fails = fails
+    lab.tell("1", ECC)
+    lab.later(61)
+    assert [(one["page"], one["count"]) for one in inbox.got] == got
+
+
+def test_a_page_that_comes_while_a_quieter_notice_is_on_its_way_is_sent(tmp_path: Path) -> None:
+    inbox = Meanwhile()
+    lab = Lab(tmp_path, inbox)
+    inbox.meanwhile = [lambda: lab.notices.tell(JobRef("lab", "1", user="ada", name="qx7b"), ECC)]
+    lab.tell("1", replace(ECC, sureness="possible"))
+    assert [one["page"] for one in inbox.got] == [False, True]
 
 
 def test_old_ones_are_forgotten(lab: Lab) -> None:

@@ -184,20 +184,24 @@ class Notices:
             if _RANK[highest] < _RANK[sink.least]:
                 continue
             waiting = db.execute(
-                "SELECT page, due, since, version FROM outbox WHERE incident = ? AND sink = ?", (incident, sink.name)
+                "SELECT page, due, since, version, tries FROM outbox WHERE incident = ? AND sink = ?",
+                (incident, sink.name),
             ).fetchone()
             last = db.execute(
                 "SELECT at FROM delivered WHERE incident = ? AND sink = ?", (incident, sink.name)
             ).fetchone()
             due = now if page or last is None else max(now, last[0] + _UPDATE_SECONDS)
-            since, version, paging = now, 1, page
+            since, version, paging, tries = now, 1, page, 0
             if waiting is not None:  # what was not sent yet is sent as it is now, and still wakes whom it was to wake
-                due, since, version, paging = min(due, waiting[1]), waiting[2], waiting[3] + 1, page or bool(waiting[0])
+                since, version, paging = waiting[2], waiting[3] + 1, page or bool(waiting[0])
+                tries = 0 if page else waiting[4]
+                # One that was tried may be on its way just now: sent again at once, it would wake somebody twice.
+                due = waiting[1] if tries else min(due, waiting[1])
             text = body if paging == page else json.dumps({**json.loads(body), "page": True})
             db.execute(
                 "INSERT OR REPLACE INTO outbox (incident, sink, body, page, due, tries, since, version)"
-                " VALUES (?, ?, ?, ?, ?, 0, ?, ?)",
-                (incident, sink.name, text, int(paging), due, since, version),
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (incident, sink.name, text, int(paging), due, tries, since, version),
             )
 
     def _body(self, db: sqlite3.Connection, incident: str, summary: Summary, *, page: bool) -> dict[str, object]:
@@ -247,17 +251,17 @@ class Notices:
                     continue
                 pause = min(_FIRST_WAIT * 2 ** min(tries, 20), _LONGEST_WAIT)
                 db.execute(f"UPDATE outbox SET due = ?, tries = tries + 1 WHERE {key[0]}", (now + pause, *key[1]))  # noqa: S608
-            sequence = json.loads(body)["sequence"]
+            sent = json.loads(body)
             try:
-                by_name[name].send(f"{incident}-{sequence}", body.encode())
+                by_name[name].send(f"{incident}-{sent['sequence']}", body.encode())
             except OSError as error:
                 problems.append(f"{name}: {error}; tried again in {pause:.0f} s")
                 continue
             with self._transaction() as db:
-                # Delivered is what was sent: what has come since stays, but it wakes nobody again.
+                # Delivered is what was sent: what has come since stays, but nobody is woken twice.
                 db.execute(f"DELETE FROM outbox WHERE {key[0]} AND version = ?", (*key[1], version))  # noqa: S608
-                left = db.execute(f"SELECT body FROM outbox WHERE {key[0]}", key[1]).fetchone()  # noqa: S608
-                if left is not None:
+                left = db.execute(f"SELECT body, page FROM outbox WHERE {key[0]}", key[1]).fetchone()  # noqa: S608
+                if left is not None and (sent["page"] or not left[1]):
                     calm = json.dumps({**json.loads(left[0]), "page": False})
                     db.execute(
                         f"UPDATE outbox SET body = ?, page = 0, tries = 0, due = ? WHERE {key[0]}",  # noqa: S608
