@@ -21,10 +21,9 @@ from diagnose.integrations.sending import Answer, Away, Sender
 from diagnose.integrations.ship import Job, Refused, Shipping, Tools
 from diagnose.keeping import Keeping
 from diagnose.models import RuleSet
-from diagnose.service import streams as service
 from diagnose.service.chunks import expanded
 from diagnose.service.stall import SignReader
-from diagnose.service.streams import JobKey, StreamError, Streams
+from diagnose.service.streams import Chunk, GuardDiffers, JobKey, StreamError, Streams, sealing
 from diagnose.sources import kept
 from tests.keeping import kept_log
 from tests.serving import KEY_ERROR, environment_of
@@ -36,7 +35,7 @@ FAILURE = "Traceback (most recent call last):\n  File \"/w/train.py\", line 3, i
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for one in (kept, keptlog, service):
+    for one in (kept, keptlog, sealing):
         monkeypatch.setattr(one, "KEPT_HEAD_BYTES", 1500)
     monkeypatch.setattr(sys.modules["diagnose.sources.collect"], "KEPT_LOOKED_BYTES", 1500 + 4096)
     monkeypatch.setattr(ranges, "RANGE_BYTES", 4000)
@@ -102,11 +101,9 @@ class Service:
             self.beats.append(query.get("step"))
         try:
             if query["form"] == "kept" and query["guard"] != self.guard:
-                raise service.GuardDiffers("other rules")
-            took = self.streams.append(
-                KEY, name, data, query["offset"], generation=query["generation"], again="again" in query,
-                form=query["form"], guard=query.get("guard"),
-            )  # fmt: skip
+                raise GuardDiffers("other rules")
+            how = (query["generation"], "again" in query, query["form"], query.get("guard"))
+            took = self.streams.append(KEY, Chunk(name, data, query["offset"], *how))
         except StreamError as error:
             more = {key: getattr(error, key) for key in ("offset", "generation") if hasattr(error, key)}
             return Answer(409, {"type": f"urn:diagnose:problem:{error.kind}", "detail": str(error), **more})

@@ -13,7 +13,7 @@ from diagnose.models import RuleSet
 from diagnose.service.handing import streamed_job
 from diagnose.service.live import Live
 from diagnose.service.stall import StallNotice
-from diagnose.service.streams import JobKey, Streams
+from diagnose.service.streams import Chunk, JobKey, Streams
 
 JOB = JobKey("p", "gx", "4711", 1)
 
@@ -56,25 +56,25 @@ def world(tmp_path: Path, rule_set: RuleSet) -> Iterator[World]:
 
 
 def test_a_job_is_handed_in_when_its_last_ranks_have_spoken(world: World) -> None:
-    world.live.append(JOB, "a.log", b"line\n", 0)
+    world.live.append(JOB, Chunk("a.log", b"line\n", 0))
     assert world.live.ended(JOB, "failed")
     assert not world.live.ended(JOB, "failed")
     world.until(8)
-    world.live.append(JOB, "b.log", b"late\n", 0)
+    world.live.append(JOB, Chunk("b.log", b"late\n", 0))
     world.until(12)
     assert world.ended == []
     world.until(14)
     assert world.ended == [(JOB, "failed", False)]
-    world.live.append(JOB, "a.log", b"", 5)  # nothing new
+    world.live.append(JOB, Chunk("a.log", b"", 5))  # nothing new
     world.until(60)
     assert len(world.ended) == 1
-    world.live.append(JOB, "a.log", b"very late\n", 5)
+    world.live.append(JOB, Chunk("a.log", b"very late\n", 5))
     world.until(80)
     assert world.ended[1:] == [(JOB, "failed", True)]
 
 
 def test_a_restart_loses_no_end_and_does_none_twice(world: World) -> None:
-    world.live.append(JOB, "a.log", b"line\n", 0)
+    world.live.append(JOB, Chunk("a.log", b"line\n", 0))
     world.live.ended(JOB, "failed")
     world.until(5)
     world.live.close()
@@ -95,12 +95,12 @@ def test_a_restart_loses_no_end_and_does_none_twice(world: World) -> None:
 
 
 def test_what_comes_late_after_a_restart_is_diagnosed_too(world: World) -> None:
-    world.live.append(JOB, "a.log", b"line\n", 0)
+    world.live.append(JOB, Chunk("a.log", b"line\n", 0))
     world.live.ended(JOB, "failed")
     world.until(20)
     world.live.close()
     world.opened()
-    world.live.append(JOB, "a.log", b"late\n", 5)
+    world.live.append(JOB, Chunk("a.log", b"late\n", 5))
     world.until(40)
     assert world.ended == [(JOB, "failed", False), (JOB, "failed", True)]
     world.until(9000)
@@ -129,7 +129,7 @@ def test_a_standstill_is_told_and_its_end(world: World) -> None:
     known, at = 0, 0
     for step in range(60):
         line = b"[rank0]: step %d/900 loss 2.31 lr 1e-4\n" % step
-        known = world.live.append(JOB, "a.log", line, known).offset
+        known = world.live.append(JOB, Chunk("a.log", line, known)).offset
         at += 10
         world.until(at)
     world.until(at + 1100)
@@ -138,14 +138,14 @@ def test_a_standstill_is_told_and_its_end(world: World) -> None:
     (notice,) = world.stalls
     assert notice.step == 59
     assert notice.usual == pytest.approx(10.0)
-    known = world.live.append(JOB, "a.log", b"[rank0]: step 60/900 loss 2.31 lr 1e-4\n", known).offset
+    known = world.live.append(JOB, Chunk("a.log", b"[rank0]: step 60/900 loss 2.31 lr 1e-4\n", known)).offset
     world.until(at + 3010)
     assert [notice.over for notice in world.stalls] == [False, True]
-    world.live.append(JOB, "a.log", b"", known, step=70)  # a sender that leaves out steps says which was the last
+    world.live.append(JOB, Chunk("a.log", b"", known), 70)  # a sender that leaves out steps says which was the last
     world.until(at + 3020)
     world.live.ended(JOB, "")
     world.until(at + 3100)
-    world.live.append(JOB, "a.log", b"late\n", known)
+    world.live.append(JOB, Chunk("a.log", b"late\n", known))
     world.until(at + 90_000)
     assert len(world.stalls) == 2
     assert [late for _, _, late in world.ended] == [False, True]

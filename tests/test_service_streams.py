@@ -18,10 +18,10 @@ from diagnose.compress import keptlog, ranges
 from diagnose.keeping import Keeping
 from diagnose.models import RuleSet
 from diagnose.pipeline import Request, Services, diagnose
-from diagnose.service import streams as module
 from diagnose.service.chunks import expanded
 from diagnose.service.streams import (
     BadKeptLog,
+    Chunk,
     ChunkTooLarge,
     Gap,
     GuardDiffers,
@@ -32,6 +32,8 @@ from diagnose.service.streams import (
     StreamError,
     Streams,
     TooMuch,
+    sealing,
+    segments,
 )
 from diagnose.sources import kept
 from diagnose.sources.packed import _zstd_module
@@ -45,7 +47,7 @@ FAILURE = "Traceback (most recent call last):\n  File \"/w/train.py\", line 3, i
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for one in (kept, keptlog, module):
+    for one in (kept, keptlog, sealing):
         monkeypatch.setattr(one, "KEPT_HEAD_BYTES", HEAD)
     monkeypatch.setattr(sys.modules["diagnose.sources.collect"], "KEPT_LOOKED_BYTES", HEAD + 4096)
     monkeypatch.setattr(ranges, "RANGE_BYTES", RANGE)
@@ -91,13 +93,13 @@ def test_chunks_in_any_order_again_and_again_make_the_log(seed: int, tmp_path: P
         chunk = log[start : start + chance.choice((1, 100, 1500, 4000, 20_000))]
         if chance.random() < 0.2:
             with pytest.raises(Gap) as gap:
-                streams.append(JOB, "job.log", chunk, known + 1)
+                streams.append(JOB, Chunk("job.log", chunk, known + 1))
             assert gap.value.offset == known
-        took = streams.append(JOB, "job.log", chunk, start)
+        took = streams.append(JOB, Chunk("job.log", chunk, start))
         assert took.offset == max(known, start + len(chunk))
         assert took.new == took.offset - known
         known = took.offset
-        assert streams.append(JOB, "job.log", chunk, start).new == 0
+        assert streams.append(JOB, Chunk("job.log", chunk, start)).new == 0
         if chance.random() < 0.3:
             streams.close()
             streams = opened(tmp_path / "spool", keeper)
@@ -113,7 +115,7 @@ def test_a_range_may_end_with_a_chunk(tmp_path: Path, keeper: Keeping) -> None:
     streams = opened(tmp_path / "spool", keeper)
     known = 0
     for line in log.splitlines(keepends=True):
-        known = streams.append(JOB, "job.log", line, known).offset
+        known = streams.append(JOB, Chunk("job.log", line, known)).offset
     streams.close()
     assert files(streams, tmp_path / "job") == {"job.log": kept_log(keeper, "job.log", log)}
 
@@ -123,7 +125,7 @@ def test_the_report_is_that_of_the_log(tmp_path: Path, keeper: Keeping, rule_set
     streams = opened(tmp_path / "spool", keeper)
     known = 0
     while known < len(log):
-        known = streams.append(JOB, "logs/job.log", log[known : known + 999], known).offset
+        known = streams.append(JOB, Chunk("logs/job.log", log[known : known + 999], known)).offset
     streams.close()
     assert files(streams, tmp_path / "job").keys() == {"logs/job.log"}
     (tmp_path / "raw" / "logs").mkdir(parents=True)
@@ -142,27 +144,27 @@ def test_a_log_that_must_be_read_as_a_whole_stays_as_it_is(tmp_path: Path, keepe
     streams = opened(tmp_path / "spool", keeper)
     known = 0
     while known < len(log):
-        known = streams.append(JOB, "job.log", log[known : known + 999], known).offset
+        known = streams.append(JOB, Chunk("job.log", log[known : known + 999], known)).offset
     streams.close()
     assert files(streams, tmp_path / "job") == {"job.log": log}
 
 
 def test_a_log_that_begins_anew_is_a_new_generation(tmp_path: Path, keeper: Keeping) -> None:
     streams = opened(tmp_path / "spool", keeper, generations=3)
-    streams.append(JOB, "job.log", b"first\n", 0)
+    streams.append(JOB, Chunk("job.log", b"first\n", 0))
     with pytest.raises(Gap, match="begins at offset 0"):
-        streams.append(JOB, "job.log", b"x", 6, generation=1)
+        streams.append(JOB, Chunk("job.log", b"x", 6, generation=1))
     with pytest.raises(Gap, match="next generation is 1"):
-        streams.append(JOB, "job.log", b"x", 0, generation=2)
-    assert streams.append(JOB, "job.log", b"second\n", 0, generation=1).generation == 1
+        streams.append(JOB, Chunk("job.log", b"x", 0, generation=2))
+    assert streams.append(JOB, Chunk("job.log", b"second\n", 0, generation=1)).generation == 1
     with pytest.raises(OldGeneration) as old:
-        streams.append(JOB, "job.log", b"more\n", 6, generation=0)
+        streams.append(JOB, Chunk("job.log", b"more\n", 6, generation=0))
     assert old.value.generation == 1
     assert files(streams, tmp_path / "a") == {"job.log": b"second\n", "job.log.1": b"first\n"}
-    streams.append(JOB, "job.log", b"the second as a whole\n", 0, generation=2, again=True)
+    streams.append(JOB, Chunk("job.log", b"the second as a whole\n", 0, generation=2, again=True))
     assert files(streams, tmp_path / "b") == {"job.log": b"the second as a whole\n", "job.log.1": b"first\n"}
     for generation in range(3, 6):
-        streams.append(JOB, "job.log", b"%d\n" % generation, 0, generation=generation)
+        streams.append(JOB, Chunk("job.log", b"%d\n" % generation, 0, generation=generation))
     assert files(streams, tmp_path / "c") == {"job.log": b"5\n", "job.log.1": b"4\n", "job.log.2": b"3\n"}
     streams.close()
 
@@ -172,45 +174,45 @@ def test_kept_logs_are_taken_of_those_who_have_the_same_rules(tmp_path: Path, ke
     assert log is not None
     streams = opened(tmp_path / "spool", keeper)
     with pytest.raises(GuardDiffers, match="send the log itself"):
-        streams.append(JOB, "job.log", log, 0, form="kept", guard="0" * 32)
+        streams.append(JOB, Chunk("job.log", log, 0, form="kept", guard="0" * 32))
     with pytest.raises(GuardDiffers):
-        streams.append(JOB, "job.log", log, 0, form="kept")
+        streams.append(JOB, Chunk("job.log", log, 0, form="kept"))
     with pytest.raises(BadKeptLog, match="first line is damaged"):
-        streams.append(JOB, "job.log", log[:20], 0, form="kept", guard=keeper.guard)
+        streams.append(JOB, Chunk("job.log", log[:20], 0, form="kept", guard=keeper.guard))
     with pytest.raises(BadKeptLog, match="no kept log"):
-        streams.append(JOB, "job.log", b"just a line\n", 0, form="kept", guard=keeper.guard)
+        streams.append(JOB, Chunk("job.log", b"just a line\n", 0, form="kept", guard=keeper.guard))
     with pytest.raises(BadKeptLog, match="another name"):
-        streams.append(JOB, "other.log", log, 0, form="kept", guard=keeper.guard)
+        streams.append(JOB, Chunk("other.log", log, 0, form="kept", guard=keeper.guard))
     known = 0
     while known < len(log):
         known = streams.append(
-            JOB, "d/job.log", log[known : known + 999], known, form="kept", guard=keeper.guard
+            JOB, Chunk("d/job.log", log[known : known + 999], known, form="kept", guard=keeper.guard)
         ).offset
     with pytest.raises(Gap, match="another form"):
-        streams.append(JOB, "d/job.log", b"x", known)
+        streams.append(JOB, Chunk("d/job.log", b"x", known))
     streams.close()
     assert files(streams, tmp_path / "job") == {"d/job.log": log}
 
 
 def test_bounds(tmp_path: Path, keeper: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LONGEST", 3000)
+    monkeypatch.setattr(segments, "_LONGEST", 3000)
     streams = opened(tmp_path / "spool", keeper, chunk_bytes=8000, log_bytes=12_000, logs=2, spool_bytes=60_000)
     with pytest.raises(ChunkTooLarge):
-        streams.append(JOB, "a", b"x" * 8001, 0)
-    assert streams.append(JOB, "a", b"x" * 6000, 0).offset == 6000
+        streams.append(JOB, Chunk("a", b"x" * 8001, 0))
+    assert streams.append(JOB, Chunk("a", b"x" * 6000, 0)).offset == 6000
     with pytest.raises(TooMuch, match="a line of more than"):
-        streams.append(JOB, "a", b"x" * 2000, 6000)
-    assert streams.append(JOB, "a", b"\n" + b"y" * 999, 6000).offset == 7000  # nothing of it was left
+        streams.append(JOB, Chunk("a", b"x" * 2000, 6000))
+    assert streams.append(JOB, Chunk("a", b"\n" + b"y" * 999, 6000)).offset == 7000  # nothing of it was left
     with pytest.raises(TooMuch, match="a log may have"):
-        streams.append(JOB, "a", b"y\n" * 3000, 7000)
-    streams.append(JOB, "b", b"", 0)
+        streams.append(JOB, Chunk("a", b"y\n" * 3000, 7000))
+    streams.append(JOB, Chunk("b", b"", 0))
     with pytest.raises(TooMuch, match="a job may have 2 logs"):
-        streams.append(JOB, "c", b"x", 0)
+        streams.append(JOB, Chunk("c", b"x", 0))
     others = [JobKey("p", "gx", str(number)) for number in range(30)]
     with pytest.raises(SpoolFull, match="no more than 60000"):
-        list(map(partial(streams.append, name="a", data=b"y\n" * 1500, offset=0), others))
+        list(map(partial(streams.append, chunk=Chunk("a", b"y\n" * 1500, 0)), others))
     streams.forget(JobKey("p", "gx", "0"))
-    assert streams.append(JobKey("p", "gx", "0"), "a", b"y\n" * 1500, 0).offset == 3000
+    assert streams.append(JobKey("p", "gx", "0"), Chunk("a", b"y\n" * 1500, 0)).offset == 3000
     assert streams.tidy(0.0) == 0
     assert streams.tidy(1e12) > 9
     assert not list((tmp_path / "spool").iterdir())
@@ -220,7 +222,7 @@ def test_bounds(tmp_path: Path, keeper: Keeping, monkeypatch: pytest.MonkeyPatch
 def test_a_full_disk_takes_nothing_back(tmp_path: Path, keeper: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = opened(tmp_path / "spool", keeper)
     log = steps(300).encode()
-    assert streams.append(JOB, "job.log", log[:3000], 0).offset == 3000
+    assert streams.append(JOB, Chunk("job.log", log[:3000], 0)).offset == 3000
     write = os.pwrite
 
     def full(descriptor: int, data: bytes, place: int) -> int:
@@ -230,10 +232,10 @@ def test_a_full_disk_takes_nothing_back(tmp_path: Path, keeper: Keeping, monkeyp
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(SpoolFull, match="disk of the spool is full"):
-        streams.append(JOB, "job.log", log[3000:], 3000)
+        streams.append(JOB, Chunk("job.log", log[3000:], 3000))
     monkeypatch.undo()
     assert streams.known(JOB, "job.log").offset == 3000
-    assert streams.append(JOB, "job.log", log[3000:6000], 3000).offset == 6000
+    assert streams.append(JOB, Chunk("job.log", log[3000:6000], 3000)).offset == 6000
     streams.close()
     assert files(streams, tmp_path / "job")["job.log"].startswith(log[:3000])
 
@@ -241,7 +243,7 @@ def test_a_full_disk_takes_nothing_back(tmp_path: Path, keeper: Keeping, monkeyp
 def test_names_lead_nowhere(tmp_path: Path, keeper: Keeping) -> None:
     streams = opened(tmp_path / "spool", keeper)
     for name in ("../../etc/passwd", "/etc/passwd", "a\x1b[2Jb", "x" * 5000, "..", "", "\udcff", "a\0b"):
-        streams.append(JOB, name, b"line\n", 0)
+        streams.append(JOB, Chunk(name, b"line\n", 0))
     streams.close()
     assert {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")} == {"spool"}
     names = streams.names(JOB)
@@ -251,17 +253,17 @@ def test_names_lead_nowhere(tmp_path: Path, keeper: Keeping) -> None:
 
 def test_the_end_of_a_job_outlives_a_restart(tmp_path: Path, keeper: Keeping) -> None:
     streams = opened(tmp_path / "spool", keeper)
-    assert streams.end(JOB, "failed with 1")
-    assert not streams.end(JOB, "what?")
+    assert streams.endings.end(JOB, "failed with 1")
+    assert not streams.endings.end(JOB, "what?")
     streams.close()
     streams = opened(tmp_path / "spool", keeper)
-    assert list(streams.ended()) == [JOB]
-    assert streams.said(JOB) == "failed with 1"
-    streams.handed_in(JOB)
-    streams.handed_in(JOB)
-    assert list(streams.ended()) == []
-    assert not streams.end(JOB, "again")
-    assert streams.said(JOB) == "failed with 1"
+    assert list(streams.endings.ended()) == [JOB]
+    assert streams.endings.said(JOB) == "failed with 1"
+    streams.endings.handed_in(JOB)
+    streams.endings.handed_in(JOB)
+    assert list(streams.endings.ended()) == []
+    assert not streams.endings.end(JOB, "again")
+    assert streams.endings.said(JOB) == "failed with 1"
     streams.close()
 
 
@@ -288,10 +290,9 @@ import os, sys
 from diagnose.compress import keptlog, ranges
 from diagnose.rules.load import load_rules
 from diagnose.keeping import Keeping
-from diagnose.service import streams
-from diagnose.service.streams import JobKey, Streams
+from diagnose.service.streams import Chunk, JobKey, Streams, sealing
 from diagnose.sources import kept
-for one in (kept, keptlog, streams):
+for one in (kept, keptlog, sealing):
     one.KEPT_HEAD_BYTES = 1500
 ranges.RANGE_BYTES = 4000
 keeper = Keeping(load_rules())
@@ -301,7 +302,7 @@ known = taking.known(JobKey("p", "gx", "4711"), "job.log")
 place = known.offset if known else 0
 log = open(sys.argv[2], "rb").read()
 while place < len(log):
-    place = taking.append(JobKey("p", "gx", "4711"), "job.log", log[place : place + 700], place).offset
+    place = taking.append(JobKey("p", "gx", "4711"), Chunk("job.log", log[place : place + 700], place)).offset
     os.write(1, b"%d\\n" % place)
 taking.close()
 """

@@ -18,7 +18,7 @@ from diagnose.errors import DiagnoseError
 from diagnose.models import RuleSet
 from diagnose.service.latecomers import Latecomers, Waits
 from diagnose.service.stall import Sign, SignReader, StallNotice, StallSettings, StallWatch
-from diagnose.service.streams import Appended, Form, JobKey, Streams
+from diagnose.service.streams import Appended, Chunk, JobKey, Streams
 
 _TICK: Final = 0.5
 _LOOK: Final = 5.0  # seconds between looks at what a job prints
@@ -75,7 +75,7 @@ class Live:
     def start(self) -> None:
         """Go on where the process before this one ended."""
         now = self._clock()
-        for job in self.streams.ended():
+        for job in self.streams.endings.ended():
             self._late.ended(job, now)
         self.streams.seal_all()
         self._thread.start()
@@ -87,21 +87,9 @@ class Live:
             self._thread.join(10.0)
         self.streams.close()
 
-    def append(
-        self,
-        job: JobKey,
-        name: str,
-        data: bytes,
-        offset: int,
-        *,
-        generation: int | None = None,
-        again: bool = False,
-        form: Form = "raw",
-        guard: str | None = None,
-        step: int | None = None,
-    ) -> Appended:
-        """Take a chunk, see `Streams.append`; one without bytes says that its sender is there. `step` is the last."""
-        took = self.streams.append(job, name, data, offset, generation=generation, again=again, form=form, guard=guard)
+    def append(self, job: JobKey, chunk: Chunk, step: int | None = None) -> Appended:
+        """Take a chunk; one without bytes says that its sender is there. `step` is the last it has seen."""
+        took = self.streams.append(job, chunk)
         now = self._clock()
         with self._lock:
             if took.new:
@@ -113,16 +101,17 @@ class Live:
                 watched = self._jobs[job] = _Job(now, self._stall)
             if step is not None:
                 watched.signs.append(Sign(step=step))
-            if not data:
+            if not chunk.data:
                 watched.watch.heartbeat(now)
-            if took.new and form == "raw":
-                watched.tails[name] = (watched.tails.get(name, b"") + data[-_TAIL:])[-_TAIL:]
+            if took.new and chunk.form == "raw":
+                before = watched.tails.get(chunk.name, b"")
+                watched.tails[chunk.name] = (before + chunk.data[-_TAIL:])[-_TAIL:]
             watched.heard = now
         return took
 
     def _is_over(self, job: JobKey, now: float) -> bool:
         """Whether a job has ended: nobody watches it then, but what comes late is waited for, also after a restart."""
-        state = self.streams.ending(job)
+        state = self.streams.endings.state(job)
         if state == "handed-in" and job not in self._handed_in:
             self._handed_in.add(job)
             self._late.ended(job, now)
@@ -130,7 +119,7 @@ class Live:
 
     def ended(self, job: JobKey, said: str) -> bool:
         """The job has ended: it is handed in when its last ranks have spoken. Say whether that is news."""
-        news = self.streams.end(job, said)
+        news = self.streams.endings.end(job, said)
         with self._lock:
             self._jobs.pop(job, None)
             if news:
@@ -168,14 +157,14 @@ class Live:
     def _due(self, job: JobKey) -> bool:
         """Hand a job in; say whether that is done."""
         late = job in self._handed_in
-        if not late and self.streams.ending(job) != "ended":
+        if not late and self.streams.endings.state(job) != "ended":
             return True  # another process has done it
-        if not self._on_end(job, self.streams.said(job), late):
+        if not self._on_end(job, self.streams.endings.said(job), late):
             return False
         if len(self._handed_in) >= _HANDED_IN:
             self._handed_in.clear()  # what comes late of these is looked up again
         self._handed_in.add(job)
-        self.streams.handed_in(job)
+        self.streams.endings.handed_in(job)
         return True
 
     def _look(self, now: float) -> None:

@@ -19,7 +19,7 @@ from diagnose.api.routes.common import problems, running_of
 from diagnose.service.chunks import expanded
 from diagnose.service.jobs import NewJob
 from diagnose.service.keys import Caller
-from diagnose.service.streams import JobKey
+from diagnose.service.streams import Chunk, JobKey
 
 router = APIRouter(prefix="/v1/jobs/{cluster}/{job_id}/{attempt}", tags=["jobs"])
 NO_CLUSTER: Final = "-"
@@ -76,10 +76,8 @@ async def append(
     encoding = request.headers.get("content-encoding", "").strip().lower()
 
     def take() -> schemas.Known:
-        chunk = expanded(bytes(data), encoding, most)
-        took = live.append(
-            job, name, chunk, offset, generation=generation, again=again, form=form, guard=guard, step=step
-        )
+        chunk = Chunk(name, expanded(bytes(data), encoding, most), offset, generation, again, form, guard)
+        took = live.append(job, chunk, step)
         running.metrics.uploaded.inc(took.new)
         return schemas.Known(generation=took.generation, offset=took.offset, new=took.new)
 
