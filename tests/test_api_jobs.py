@@ -44,7 +44,7 @@ def report(client: TestClient, place: str) -> dict[str, Any]:
         answer = client.get(place, headers={"Prefer": "wait=20"})
         if answer.status_code == 200:
             return answer.json()
-        assert answer.status_code in (202, 404), answer.text
+        assert answer.status_code == 202, answer.text
         time.sleep(0.1)
     raise AssertionError("no report came")
 
@@ -80,6 +80,57 @@ def test_from_chunks_to_a_report(client: TestClient) -> None:
     assert len(found["coverage"]["sources"]) == 3
     assert client.delete(ended.headers["location"]).status_code == 204
     assert client.get(log).json()["offset"] == 0
+
+
+def test_a_job_that_has_ended_is_there_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, DIAGNOSE_LATE_RANKS="3,1,20") as client:
+        assert put(client, f"{AT}/logs/job.log", KEY_ERROR.encode(), 0).status_code == 200
+        ended = client.post(f"{AT}/end", json={"exit": {"code": 1}})
+        place = ended.headers["location"]
+        assert ended.headers["retry-after"] == "3"
+        first = client.get(place)
+        assert (first.status_code, first.json()["state"], first.json()["exit"]["code"]) == (202, "queued", 1)
+        assert 1 <= int(first.headers["retry-after"]) <= 3
+        assert [one["id"] for one in client.get("/v1/diagnoses?state=queued").json()["items"]] == [ended.json()["id"]]
+        # A hook hands the same job in with a log of its own: it is read with what was streamed, and not before.
+        kernel = client.post("/v1/uploads", params={"name": "dmesg"}, content=b"[1.0] all is well\n").json()["id"]
+        job = {"job_id": "4711", "cluster": "gx", "kernel_logs": [{"upload": kernel}]}
+        for _ in range(2):
+            again = client.post("/v1/diagnoses", json=job)
+            assert (again.status_code, again.headers["location"], again.json()["state"]) == (202, place, "queued")
+        upload = client.post("/v1/uploads", params={"name": "more.log"}, content=b"another line\n").json()["id"]
+        more = client.post(f"{place}/inputs", json={"logs": [{"upload": upload}]})
+        assert more.json()["state"] == "queued"
+        began = time.monotonic()
+        found = client.get(place, headers={"Prefer": "wait=60"})
+        assert found.status_code == 200
+        assert time.monotonic() - began > 1.0  # it was waited for
+        assert sorted(one["source"] for one in found.json()["coverage"]["sources"]) == ["dmesg", "job.log", "more.log"]
+
+
+def test_a_job_that_is_deleted_while_it_waits_does_not_come_back(tmp_path: Path) -> None:
+    with serving(tmp_path, DIAGNOSE_LATE_RANKS="1,0.5,20") as client:
+        assert put(client, f"{AT}/logs/job.log", KEY_ERROR.encode(), 0).status_code == 200
+        place = client.post(f"{AT}/end").headers["location"]
+        assert client.delete(place).status_code == 204
+        assert client.get(f"{AT}/logs/job.log").json()["offset"] == 0
+        time.sleep(2.5)
+        assert client.get(place).status_code == 404
+        assert client.get("/v1/diagnoses").json()["items"] == []
+
+
+def test_the_end_of_a_job_that_was_diagnosed_before_has_it_diagnosed_again(tmp_path: Path) -> None:
+    with serving(tmp_path, **SOON) as client:
+        job = {"job_id": "4711", "cluster": "gx"}
+        place = client.post("/v1/diagnoses", json=job, headers={"Prefer": "wait=60"}).headers["location"]
+        assert put(client, f"{AT}/logs/job.log", KEY_ERROR.encode(), 0).status_code == 200
+        assert client.post(f"{AT}/end").headers["location"] == place
+        for _ in range(300):
+            found = client.get(f"{place}/state").json()
+            if found["revision"] == 2 and found["state"] == "done":
+                break
+            time.sleep(0.1)
+        assert found["verdict"]["error_type"] == "KeyError"
 
 
 def test_what_cannot_be_taken_is_a_problem(client: TestClient) -> None:

@@ -107,6 +107,43 @@ def test_what_comes_late_after_a_restart_is_diagnosed_too(world: World) -> None:
     assert world.stalls == []
 
 
+def test_of_several_processes_each_hears_and_one_hands_in(world: World) -> None:
+    world.live.append(JOB, Chunk("a.log", b"line\n", 0))
+    first = world.live
+    other = world.opened()  # the same spool, another process
+    first.ended(JOB, "failed")
+    for _ in range(20):  # what the other takes lengthens both waits
+        world.now += 1.0
+        other.append(JOB, Chunk("b.log", b"more\n", int(world.now - 1) * 5))
+        first.tick()
+        other.tick()
+    assert world.ended == []
+    assert first.left(JOB) == other.left(JOB) == 5.0
+    for _ in range(30):
+        world.now += 1.0
+        other.tick()
+        first.tick()
+    assert world.ended == [(JOB, "failed", False)]
+    assert (first.left(JOB), other.left(JOB)) == (None, None)
+    first.append(JOB, Chunk("a.log", b"late\n", 5))
+    for _ in range(30):
+        world.now += 1.0
+        first.tick()
+        other.tick()
+    assert world.ended[1:] == [(JOB, "failed", True)]
+    first.close()
+
+
+def test_what_is_forgotten_is_not_handed_in(world: World) -> None:
+    world.live.append(JOB, Chunk("a.log", b"line\n", 0))
+    world.live.ended(JOB, "failed")
+    world.until(3)
+    world.live.forget(JOB)
+    world.live.append(JOB, Chunk("a.log", b"line\n", 0))
+    world.until(60)
+    assert world.ended == []
+
+
 def test_one_job_that_cannot_be_handed_in_does_not_keep_the_others(world: World) -> None:
     jobs = [JobKey("", "", str(number)) for number in range(3)]
     for job in jobs:

@@ -251,22 +251,6 @@ def test_names_lead_nowhere(tmp_path: Path, keeper: Keeping) -> None:
     assert "etc/passwd" in names
 
 
-def test_the_end_of_a_job_outlives_a_restart(tmp_path: Path, keeper: Keeping) -> None:
-    streams = opened(tmp_path / "spool", keeper)
-    assert streams.endings.end(JOB, "failed with 1")
-    assert not streams.endings.end(JOB, "what?")
-    streams.close()
-    streams = opened(tmp_path / "spool", keeper)
-    assert list(streams.endings.ended()) == [JOB]
-    assert streams.endings.said(JOB) == "failed with 1"
-    streams.endings.handed_in(JOB)
-    streams.endings.handed_in(JOB)
-    assert list(streams.endings.ended()) == []
-    assert not streams.endings.end(JOB, "again")
-    assert streams.endings.said(JOB) == "failed with 1"
-    streams.close()
-
-
 def test_bodies_are_expanded_within_bounds() -> None:
     zstd = _zstd_module()
     gzip = zlib.compressobj(wbits=31)

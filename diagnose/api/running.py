@@ -20,7 +20,7 @@ from diagnose.api.limits import Rates
 from diagnose.api.metrics import Metrics
 from diagnose.api.recent import Recent
 from diagnose.api.waiting import Waiters
-from diagnose.dataclass import fields
+from diagnose.dataclass import fields, replace
 from diagnose.errors import DiagnoseError, StoreError
 from diagnose.service.audit import Trail
 from diagnose.service.claims import Claims
@@ -37,8 +37,11 @@ from diagnose.service.streams import JobKey
 from diagnose.service.submissions import Submissions
 from diagnose.service.uploads import Uploads
 from diagnose.service.webhooks import Sender
+from diagnose.store.service_tables import Submission
 
 _TICK: Final = 2.0
+_SOON: Final = 1.0
+_OVERDUE: Final = 60.0  # seconds after which a job is taken up though nobody says that its last ranks have spoken
 _TIDY: Final = 600.0
 
 
@@ -56,7 +59,6 @@ class Running:
         self.recent = Recent()
         self.trail = Trail(self.opening.database)
         self.live = live_of(config, self._hand_in, self._stalled)
-        self.first_wait = max(1, round(config.waits.least))
         self.waiters: Waiters | None = None
         self.queue: Queue | None = None
         self._sender: Sender | None = None
@@ -169,8 +171,12 @@ class Running:
                 continue
             said = json.loads(data)
             if "upload" not in said:
-                accepted, _ = self.submissions.accept(_job_of(said["job"]), replayed=True)
-                self.put(accepted.id)
+                job = _job_of(said["job"])
+                if job.due is not None:
+                    self.submissions.hold(job)
+                else:
+                    accepted, _ = self.submissions.accept(job, replayed=True)
+                    self.put(accepted.id)
             elif not self.uploads.known([name]):
                 self.uploads.add(name, **{key: value for key, value in said["upload"].items() if key != "id"})
             self.spool.drop_pending(name)
@@ -178,21 +184,38 @@ class Running:
 
     # Jobs whose logs come while they run
 
+    def ended(self, key: JobKey, said: str) -> bool:
+        """A job has ended: its resource is there at once, and waits for the last ranks. Says whether that is news."""
+        if not self.live.streams.endings.state(key):
+            # Whatever becomes of this process, the job is diagnosed then.
+            job = replace(streamed_job(key, said), due=time.time() + self.config.waits.most + _OVERDUE)
+            try:
+                if self.submissions.hold(job):
+                    self.metrics.states.labels("queued").inc()
+            except StoreError as error:
+                if not self.opening.failed(error):
+                    raise
+                self.keep_job(job)
+        return self.live.ended(key, said)
+
+    def again_in(self, row: Submission) -> float:
+        """In how many seconds it makes sense to ask for a job's report again."""
+        if row.due is None:
+            return _SOON
+        left = self.live.left(JobKey(row.project, row.cluster, row.job_id, row.attempt))
+        return max(_SOON, self.config.waits.least if left is None else left)
+
     def _hand_in(self, key: JobKey, said: str, late: bool) -> bool:
         """A job has ended and its last ranks have spoken: it is diagnosed, once more where something came late."""
-        job = streamed_job(key, said)
         try:
-            row, new = self.submissions.accept(job, replayed=True)
-            if not new:
-                row = self.submissions.add_inputs(row.id, (), None)
+            self.replay()
+            due = self.submissions.fall_due(streamed_job(key, said), late=late)
         except StoreError as error:
-            if self.opening.failed(error) and not late:
-                self.keep_job(job)
-                return True
-            return False
-        if new:
-            self.metrics.states.labels("queued").inc()
-        self.put(row.id)
+            self.opening.failed(error)
+            return False  # it is asked again, as long as that takes
+        if due is not None:
+            self.recent.drop(due)
+            self.put(due)
         return True
 
     def _stalled(self, key: JobKey, notice: StallNotice) -> None:
@@ -222,7 +245,7 @@ class Running:
         if self.config.memory.keep_days is not None:
             for name in self.submissions.outdated(time.time() - self.config.memory.keep_days * 86_400):
                 with contextlib.suppress(Absent):
-                    remove_diagnosis(self.opening.database(), self.spool, name, None)
+                    remove_diagnosis(self.opening.database(), self.spool, self.live.forget, name, None)
         before = time.time() - self.config.bounds.upload_keep
         for name in self.uploads.unused(before):
             self.spool.remove(name)

@@ -34,7 +34,8 @@ class Claims:
 
     def unfinished(self, *, silent_since: float | None = None) -> list[str]:
         """Those with work to do, the oldest first: all, or of those taken up only what nobody has spoken of since."""
-        query = select(Submission.id).order_by(Submission.created, Submission.id).limit(100_000)
+        due = or_(Submission.due.is_(None), Submission.due <= self._clock())
+        query = select(Submission.id).where(due).order_by(Submission.created, Submission.id).limit(100_000)
         if silent_since is None:
             query = query.where(Submission.state.in_(OPEN))
         else:
@@ -48,13 +49,14 @@ class Claims:
             return list(session.scalars(query))
 
     def claim(self, id: str, worker: str, most_tries: int) -> Claim | None:
-        """Takes a job up, whoever had it before; None where nothing is left to do. Beyond so many tries it ends."""
+        """Takes a job up, whoever had it before; None where nothing is to be done. Beyond so many tries it ends."""
         now = self._clock()
         with self._database.changing() as session:
             row = session.get(Submission, id, with_for_update=True)
-            if row is None or row.state in FINAL:
+            if row is None or row.state in FINAL or (row.due is not None and row.due > now):
                 return None
             row.epoch += 1
+            row.due = None
             if row.tries >= most_tries:
                 row.error = (
                     f"given up after {row.tries} tries: each time the process that read its logs ended before it was "

@@ -31,7 +31,10 @@ class InputRef:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """One attempt of a job, as it was handed in. Times are seconds since the epoch."""
+    """One attempt of a job, as it was handed in. Times are seconds since the epoch.
+
+    Before `due` nobody takes it up unless its last ranks are known to have spoken.
+    """
 
     job_id: str
     project: str = ""
@@ -51,6 +54,7 @@ class NewJob:
     inputs: tuple[InputRef, ...] = ()
     callback: str | None = None
     key_id: str = ""
+    due: float | None = None
 
     @property
     def id(self) -> str:

@@ -5,7 +5,7 @@ knows no clock but the seconds it is given, which must not run backwards (`time.
 itself.
 
 A job is due once `least` seconds have passed since its end and nothing has come for `quiet` seconds, or when `most`
-have passed in any case. What comes after that makes it due again, by the same rule, `again` times at most.
+have passed in any case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Final, Generic, TypeVar
 from diagnose.dataclass import dataclass
 from diagnose.errors import UsageError
 
-_JOBS: Final = 100_000
 _LONGEST: Final = 3600.0
 
 Job = TypeVar("Job", bound=Hashable)
@@ -29,7 +28,6 @@ class Waits:
     least: float = 10.0
     quiet: float = 5.0
     most: float = 40.0
-    again: int = 3
 
     def checked(self) -> Waits:
         """The same, where it can be meant."""
@@ -41,44 +39,38 @@ class Waits:
 
 
 class _Waiting:
-    """A job that has ended: since when it is waited for, when something came last, and how often it was due."""
+    """A job that has ended: since when it is waited for, when something came last, and before when it is not due."""
 
-    __slots__ = ("due", "heard", "since", "waiting")
+    __slots__ = ("heard", "least", "since")
 
     def __init__(self, now: float) -> None:
-        self.since = self.heard = now
-        self.waiting = True
-        self.due = 0
+        self.since = self.heard = self.least = now
 
 
 class Latecomers(Generic[Job]):
-    """Who is waited for. Bounded: beyond so many jobs the oldest that were due are forgotten."""
+    """Who is waited for."""
 
     def __init__(self, waits: Waits | None = None) -> None:
         self._waits = waits or Waits()
         self._jobs: dict[Job, _Waiting] = {}
 
     def __len__(self) -> int:
-        return sum(job.waiting for job in self._jobs.values())
+        return len(self._jobs)
 
     def ended(self, job: Job, now: float) -> None:
         """A job has ended; said twice, it is said once."""
-        if job in self._jobs:
-            return
-        if len(self._jobs) >= _JOBS:
-            done = next((known for known, one in self._jobs.items() if not one.waiting), next(iter(self._jobs)))
-            del self._jobs[done]
-        self._jobs[job] = _Waiting(now)
+        if job not in self._jobs:
+            self._jobs[job] = _Waiting(now)
 
     def heard(self, job: Job, now: float) -> None:
         """Something came of a job; of one that has not ended it does not matter."""
-        known = self._jobs.get(job)
-        if known is None:
-            return
-        known.heard = now
-        if not known.waiting and known.due <= self._waits.again:
-            known.waiting = True
-            known.since = now
+        if job in self._jobs:
+            self._jobs[job].heard = now
+
+    def again(self, job: Job, at: float) -> None:
+        """What was due could not be done: it is due once more, and not before then."""
+        self._jobs[job] = _Waiting(at - self._waits.most)
+        self._jobs[job].least = at
 
     def forget(self, job: Job) -> None:
         """Wait no more."""
@@ -86,16 +78,20 @@ class Latecomers(Generic[Job]):
 
     def due(self, now: float) -> list[Job]:
         """The jobs that are to be diagnosed now, each once."""
-        ready = [job for job, one in self._jobs.items() if one.waiting and self._at(one) <= now]
+        ready = [job for job, one in self._jobs.items() if self._at(one) <= now]
         for job in ready:
-            self._jobs[job].waiting = False
-            self._jobs[job].due += 1
+            del self._jobs[job]
         return ready
 
     def next_at(self) -> float | None:
         """When the next job is due, unless something comes until then; None where none is waited for."""
-        return min((self._at(one) for one in self._jobs.values() if one.waiting), default=None)
+        return min(map(self._at, self._jobs.values()), default=None)
+
+    def at(self, job: Job) -> float | None:
+        """When a job is due, unless something comes until then; None where nobody waits for it."""
+        known = self._jobs.get(job)
+        return None if known is None else self._at(known)
 
     def _at(self, one: _Waiting) -> float:
         waits = self._waits
-        return min(one.since + waits.most, max(one.since + waits.least, one.heard + waits.quiet))
+        return max(one.least, min(one.since + waits.most, max(one.since + waits.least, one.heard + waits.quiet)))

@@ -25,7 +25,6 @@ _LOOK: Final = 5.0  # seconds between looks at what a job prints
 _TAIL: Final = 8 * 1024  # bytes of a log that are looked at
 _WATCHED: Final = 20_000
 _TRY_AGAIN: Final = 5.0
-_HANDED_IN: Final = 100_000
 _SILENT: Final = 2 * 86_400.0  # seconds after which a job is watched no more
 
 
@@ -64,8 +63,7 @@ class Live:
         self._clock = clock
         self._lock = threading.Lock()
         self._late = Latecomers[JobKey](waits)
-        self._again: dict[JobKey, float] = {}
-        self._handed_in: set[JobKey] = set()
+        self._ends: dict[str, tuple[JobKey, int]] = {}  # by their names in the spool: how often each was heard
         self._jobs: dict[JobKey, _Job] = {}
         self._looked = clock()
         self._log = structlog.get_logger("diagnose.live")
@@ -74,9 +72,7 @@ class Live:
 
     def start(self) -> None:
         """Go on where the process before this one ended."""
-        now = self._clock()
-        for job in self.streams.endings.ended():
-            self._late.ended(job, now)
+        self._meet(self._clock())
         self.streams.seal_all()
         self._thread.start()
 
@@ -90,13 +86,16 @@ class Live:
     def append(self, job: JobKey, chunk: Chunk, step: int | None = None) -> Appended:
         """Take a chunk; one without bytes says that its sender is there. `step` is the last it has seen."""
         took = self.streams.append(job, chunk)
+        heard = self.streams.endings.heard(job) if took.new else None
         now = self._clock()
         with self._lock:
-            if took.new:
+            if heard is not None:
+                self._ends[self.streams.endings.name(job)] = (job, heard)
+                self._late.ended(job, now)
                 self._late.heard(job, now)
             watched = self._jobs.get(job)
             if watched is None:
-                if self._is_over(job, now) or len(self._jobs) >= _WATCHED:
+                if self.streams.endings.state(job) or len(self._jobs) >= _WATCHED:
                     return took
                 watched = self._jobs[job] = _Job(now, self._stall)
             if step is not None:
@@ -109,14 +108,6 @@ class Live:
             watched.heard = now
         return took
 
-    def _is_over(self, job: JobKey, now: float) -> bool:
-        """Whether a job has ended: nobody watches it then, but what comes late is waited for, also after a restart."""
-        state = self.streams.endings.state(job)
-        if state == "handed-in" and job not in self._handed_in:
-            self._handed_in.add(job)
-            self._late.ended(job, now)
-        return state != ""
-
     def ended(self, job: JobKey, said: str) -> bool:
         """The job has ended: it is handed in when its last ranks have spoken. Say whether that is news."""
         news = self.streams.endings.end(job, said)
@@ -126,45 +117,68 @@ class Live:
                 self._late.ended(job, self._clock())
         return news
 
+    def left(self, job: JobKey) -> float | None:
+        """In how many seconds a job is handed in, unless something comes until then; None where nobody waits for it."""
+        with self._lock:
+            at = self._late.at(job)
+        return None if at is None else max(0.0, at - self._clock())
+
     def forget(self, job: JobKey) -> None:
         """Nobody wants the logs of a job any more."""
         with self._lock:
             self._late.forget(job)
             self._jobs.pop(job, None)
-            self._again.pop(job, None)
-            self._handed_in.discard(job)
         self.streams.forget(job)
 
     def tick(self) -> None:
         """Do what is due."""
         now = self._clock()
+        self._meet(now)
         with self._lock:
             due = self._late.due(now)
-            due += [job for job, at in self._again.items() if at <= now and job not in due]
         for job in due:
             try:
                 done = self._due(job)
             except DiagnoseError:  # the spool or the database is away
                 done = False
-            if done:
-                self._again.pop(job, None)
-            else:
-                self._again[job] = now + _TRY_AGAIN
+            if not done:
+                with self._lock:
+                    self._late.again(job, now + _TRY_AGAIN)
         if now - self._looked >= _LOOK:
             self._looked = now
             self._look(now)
 
+    def _meet(self, now: float) -> None:
+        """Hear from the spool which jobs have ended, what came of them, and which were handed in: by any process."""
+        endings = self.streams.endings
+        there = endings.waiting()
+        for name, count in there.items():
+            known = self._ends.get(name)
+            if known is not None and known[1] == count:
+                continue
+            ending = endings.read(name) if known is None else None
+            job = known[0] if known is not None else ending.job if ending is not None else None
+            if job is None:
+                continue
+            with self._lock:
+                self._ends[name] = (job, count)
+                self._jobs.pop(job, None)
+                self._late.ended(job, now)
+                if known is not None:
+                    self._late.heard(job, now)
+        with self._lock:
+            for name in self._ends.keys() - there.keys():
+                self._late.forget(self._ends.pop(name)[0])
+
     def _due(self, job: JobKey) -> bool:
-        """Hand a job in; say whether that is done."""
-        late = job in self._handed_in
-        if not late and self.streams.endings.state(job) != "ended":
-            return True  # another process has done it
-        if not self._on_end(job, self.streams.endings.said(job), late):
-            return False
-        if len(self._handed_in) >= _HANDED_IN:
-            self._handed_in.clear()  # what comes late of these is looked up again
-        self._handed_in.add(job)
-        self.streams.endings.handed_in(job)
+        """Hand a job in, if no other process does; say whether that is done."""
+        endings = self.streams.endings
+        with endings.handing_in(job) as ending:
+            if ending is None:
+                return endings.state(job) != "ended"
+            if not self._on_end(job, ending.said, ending.times > 0):
+                return False
+            endings.handed_in(job)
         return True
 
     def _look(self, now: float) -> None:

@@ -6,18 +6,24 @@ logs, the incident and the run in the memory. Raises `Absent`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from diagnose.service.jobs import Projects
 from diagnose.service.spool import Spool
-from diagnose.service.streams import JobKey, forget_streams
+from diagnose.service.streams import JobKey
 from diagnose.service.submissions import Submissions
 from diagnose.store.database import Database
 from diagnose.store.incidents import delete, forget_run
 
 
-def remove_diagnosis(database: Database, spool: Spool, id: str, projects: Projects) -> None:
-    """Deletes one diagnosis."""
-    row, uploads = Submissions(database).delete(id, projects)
-    forget_streams(spool.folder, JobKey(row.project, row.cluster, row.job_id, row.attempt))
+def remove_diagnosis(
+    database: Database, spool: Spool, forget: Callable[[JobKey], None], id: str, projects: Projects
+) -> None:
+    """Deletes one diagnosis; `forget` the job's streamed logs first, so that nobody hands it in meanwhile."""
+    submissions = Submissions(database)
+    row = submissions.get(id, projects)
+    forget(JobKey(row.project, row.cluster, row.job_id, row.attempt))
+    row, uploads = submissions.delete(id, projects)
     for upload in uploads:
         spool.remove(upload)
     if row.incident is not None:

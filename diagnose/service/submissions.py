@@ -16,6 +16,7 @@ from typing import Any, Final
 from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from diagnose.dataclass import replace
 from diagnose.errors import StoreError, UsageError
 from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, NewJob, Projects
 from diagnose.store.database import Database, is_duplicate
@@ -54,17 +55,49 @@ class Submissions:
         now = self._clock()
         with self._database.changing() as session:
             row = session.get(Submission, job.id)
-            if row is not None:
+            if row is not None and row.due is None:
                 return row, False
             if not replayed:
                 self._check_uploads(session, job.inputs, job.project)
-            row = row_of(job, now)
-            row.key_id = job.key_id
-            row.tries = 0
-            row.inputs = [_input(one, now) for one in job.inputs]
-            session.add(row)
-            session.flush()
-            return row, True
+            if row is not None:
+                _join(row, job, now)
+                return row, False
+            return _added(session, job, now), True
+
+    # Jobs that wait for their last ranks
+
+    def hold(self, job: NewJob) -> bool:
+        """The resource of a job that has ended, which nobody takes up before it is due; says whether it is new."""
+        for _ in range(2):
+            try:
+                with self._database.changing() as session:
+                    row = session.get(Submission, job.id, with_for_update=True)
+                    if row is None:
+                        _added(session, job, self._clock())
+                        return True
+                    row.due = job.due
+                    return False
+            except StoreError as error:  # somebody may have sent the same at the same time
+                if not is_duplicate(error):
+                    raise
+        return False
+
+    def fall_due(self, job: NewJob, *, late: bool) -> str | None:
+        """The last ranks of a job have spoken: its id, where it is to be worked on now; None where that was known.
+
+        `late`: they had spoken before, and something came after that.
+        """
+        now = self._clock()
+        with self._database.changing() as session:
+            row = session.get(Submission, job.id, with_for_update=True)
+            if row is None:  # the database was away when it ended; or it was deleted since
+                return None if late else _added(session, replace(job, due=None), now).id
+            if row.due is None and not late:
+                return None
+            if row.state != "queued":
+                _restart(row, now)
+            row.due = None
+            return row.id
 
     def _check_uploads(self, session: Session, inputs: Sequence[InputRef], project: str) -> None:
         wanted = {one.upload for one in inputs if one.upload}
@@ -82,11 +115,7 @@ class Submissions:
             row = self._known(session, id, projects)
             self._check_uploads(session, inputs, row.project)
             row.inputs.extend(_input(one, now) for one in inputs)
-            row.state, row.updated = "queued", now
-            row.epoch += 1
-            row.revision += 1
-            row.tries = 0
-            row.error = None
+            _restart(row, now)
             return row
 
     # Reading
@@ -148,7 +177,7 @@ class Submissions:
         """The inputs of one, in order."""
         with self._database.reading() as session:
             return tuple(
-                InputRef(row.role, row.path, row.uri, row.upload, row.source, row.host, row.rank)
+                _ref(row)
                 for row in session.scalars(
                     select(SubmissionInput).where(SubmissionInput.submission_id == id).order_by(SubmissionInput.id)
                 )
@@ -195,6 +224,32 @@ _LISTED: Final = tuple(
 )
 
 
+def _added(session: Session, job: NewJob, now: float) -> Submission:
+    row = row_of(job, now)
+    row.key_id = job.key_id
+    row.tries = 0
+    row.inputs = [_input(one, now) for one in job.inputs]
+    session.add(row)
+    session.flush()
+    return row
+
+
+def _join(row: Submission, job: NewJob, now: float) -> None:
+    """A job that waits for its last ranks is handed in as well: what is said of it there is read with the rest."""
+    known = {_ref(one) for one in row.inputs}
+    row.inputs.extend(_input(one, now) for one in job.inputs if one not in known)
+    row.callback = row.callback or job.callback
+
+
+def _restart(row: Submission, now: float) -> None:
+    """It is diagnosed again; what is being made of it without what came now counts no more."""
+    row.state, row.updated = "queued", now
+    row.epoch += 1
+    row.revision += 1
+    row.tries = 0
+    row.error = None
+
+
 def row_of(job: NewJob, now: float) -> Submission:
     """A job that waits, as its row; without its inputs."""
     return Submission(
@@ -218,6 +273,7 @@ def row_of(job: NewJob, now: float) -> Submission:
         state="queued",
         epoch=0,
         revision=1,
+        due=job.due,
     )
 
 
@@ -232,6 +288,10 @@ def _input(one: InputRef, now: float) -> SubmissionInput:
         rank=one.rank,
         added=now,
     )
+
+
+def _ref(row: SubmissionInput) -> InputRef:
+    return InputRef(row.role, row.path, row.uri, row.upload, row.source, row.host, row.rank)
 
 
 def _cursor(created: float, id: str) -> str:

@@ -23,7 +23,7 @@ class Submission(Table):
     """One attempt of a job that was handed in.
 
     `report`, `markdown` and `screen` are renderings, `layout` is the first screen before it is laid out; `given` says
-    that somebody was shown what the rules said.
+    that somebody was shown what the rules said. Before `due` a job waits for its last ranks.
     """
 
     __tablename__ = "submissions"
@@ -58,6 +58,7 @@ class Submission(Table):
     beat: Mapped[float] = mapped_column(default=0.0)
     worker: Mapped[str] = mapped_column(Words(200), default="")
     given: Mapped[bool] = mapped_column(default=False)
+    due: Mapped[float | None]
     status: Mapped[str | None] = mapped_column(Words(50))
     error_type: Mapped[str | None] = mapped_column(Words(200), index=True)
     attribution: Mapped[str | None] = mapped_column(Words(50))

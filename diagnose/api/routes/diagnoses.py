@@ -121,7 +121,7 @@ async def _accepted(request: Request, caller: Caller, data: bytes, form: Form | 
         return await run_in_threadpool(_report, running, row, wanted(request.headers.get("accept")), headers)
     if row.state in FINAL:
         return _resource(row, 200, headers)
-    return _resource(row, 202, {**headers, **retry_after(_SOON)})
+    return _resource(row, 202, {**headers, **retry_after(running.again_in(row))})
 
 
 def _accept(
@@ -234,7 +234,7 @@ async def report(request: Request, caller: Reader, id: DiagnosisId) -> Response:
         row = await _waited(running, row, wait, put=False)
     if row.report is None:
         final = row.state in FINAL
-        return _resource(row, 200 if final else 202, {} if final else retry_after(_SOON))
+        return _resource(row, 200 if final else 202, {} if final else retry_after(running.again_in(row)))
     if request.headers.get("if-none-match") == _tag(row, form):
         return Response(status_code=304, headers={"ETag": _tag(row, form), "Diagnosis-State": row.state})
     return await run_in_threadpool(_report, running, row, form, {})
@@ -328,14 +328,14 @@ def more(request: Request, caller: Submitter, id: DiagnosisId, body: schemas.Mor
         running.uploads.remember(name, sent, {"id": id})
     running.recent.drop(id)
     running.put(id)
-    return _resource(row, 202, {"Location": f"/v1/diagnoses/{id}", **retry_after(_SOON)})
+    return _resource(row, 202, {"Location": f"/v1/diagnoses/{id}", **retry_after(running.again_in(row))})
 
 
 @router.delete("/{id}", status_code=204, responses=problems(404))
 def remove(request: Request, caller: Admin, id: DiagnosisId) -> Response:
     """Delete a diagnosis, its uploads, and what is remembered of the run."""
     running = running_of(request)
-    remove_diagnosis(running.opening.database(), running.spool, id, caller.sees)
+    remove_diagnosis(running.opening.database(), running.spool, running.live.forget, id, caller.sees)
     running.recent.drop(id)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from diagnose.api import schemas
 from diagnose.api.auth import Submitter, project_for
-from diagnose.api.problems import ProblemError
+from diagnose.api.problems import ProblemError, retry_after
 from diagnose.api.routes.common import problems, running_of
 from diagnose.service.chunks import expanded
 from diagnose.service.jobs import NewJob
@@ -111,13 +111,15 @@ async def end(
     body: schemas.End | None = None,
     project: Project = None,
 ) -> JSONResponse:
-    """Say that a job has ended; its logs are diagnosed once its last ranks have spoken. Said twice, it is said once."""
+    """Say that a job has ended; its logs are diagnosed once its last ranks have spoken. Said twice, it is said once.
+
+    `Location` is there at once, as `queued`; `Prefer: wait=N` works on it, and `Retry-After` says when it is due.
+    """
     running = running_of(request)
     job = _key(request, caller, project, cluster, job_id, attempt)
     said = (body or schemas.End()).model_dump_json()
-    news = await run_in_threadpool(partial(running.live.ended, job, said))
+    news = await run_in_threadpool(partial(running.ended, job, said))
     name = NewJob(job.job_id, job.project, job.cluster, job.attempt).id
     ended = schemas.Ended(id=name, report=f"/v1/diagnoses/{name}", new=news)
-    return JSONResponse(
-        ended.model_dump(), 202, headers={"Location": ended.report, "Retry-After": str(running.first_wait)}
-    )
+    left = running.live.left(job)
+    return JSONResponse(ended.model_dump(), 202, headers={"Location": ended.report, **retry_after(left or 1.0)})

@@ -30,7 +30,7 @@ from diagnose.service.streams.model import (
     TooMuch,
 )
 from diagnose.service.streams.snapshots import snapshot_of
-from diagnose.service.streams.taking import Streams, forget_streams
+from diagnose.service.streams.taking import Streams
 
 __all__ = [
     "Appended",
@@ -48,6 +48,5 @@ __all__ = [
     "StreamError",
     "Streams",
     "TooMuch",
-    "forget_streams",
     "snapshot_of",
 ]

@@ -77,12 +77,16 @@ class SpoolFull(StreamError):
 
 @dataclass(frozen=True, slots=True)
 class StreamBounds:
-    """What streams may take: sizes in bytes. Beyond `generations` the oldest are dropped."""
+    """What streams may take: sizes in bytes. Beyond `generations` the oldest are dropped.
+
+    A job to which something comes after it was handed in is handed in `again` so many times.
+    """
 
     chunk_bytes: int = 4 * 1024 * 1024
     log_bytes: int = 64 * 1024**3
     logs: int = 5_000
     generations: int = 20
+    again: int = 3
     spool_bytes: int = 50 * 1024**3
 
 

@@ -49,7 +49,7 @@ class Streams:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         self._room = Room(self._bounds.spool_bytes, disk.size_below(folder))
         self._sealer = Sealer(self._ready, self._room)
-        self.endings = Endings(folder)
+        self.endings = Endings(folder, self._bounds.again)
 
     def close(self) -> None:
         """Wait until what is being sealed is sealed."""
@@ -105,8 +105,9 @@ class Streams:
         return sorted(state.name for _, state in layout.logs(layout.job_folder(self._folder, job)))
 
     def forget(self, job: JobKey) -> None:
-        """Delete all logs of a job."""
-        self._remove(layout.job_folder(self._folder, job))
+        """Delete all logs of a job; if it waits to be handed in, it does so no more."""
+        with self.endings.forgetting(job):
+            self._remove(layout.job_folder(self._folder, job))
 
     def tidy(self, before: float) -> int:
         """Delete the logs of all jobs of which nothing has come since; say of how many."""
@@ -188,11 +189,6 @@ class Streams:
         size = disk.size_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
         self._room.give_back(size)
-
-
-def forget_streams(spool: str, job: JobKey) -> None:
-    """Delete the logs of a job in a spool's folder; a `Streams` counts them until it starts again."""
-    shutil.rmtree(layout.job_folder(os.path.join(spool, "streams"), job), ignore_errors=True)
 
 
 def _check_head(data: bytes, name: str) -> None:
