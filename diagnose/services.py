@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diagnose.agents.settings import ModelSettings
     from diagnose.models.learning import FilterAdviser
     from diagnose.store.database import Database
-    from diagnose.store.memory import StoredMemory
+    from diagnose.store.memory import Owner, StoredMemory
     from diagnose.store.opening import IndexSettings
     from diagnose.store.recorder import Recorded
 
@@ -158,14 +158,16 @@ def services_on(
     tell: Tell,
     on_recorded: Callable[[Recorded], None] | None = None,
     project: str | None = None,
+    owner: Owner | None = None,
 ) -> Iterator[Opened]:
     """The services of one run on a database that is open already, as a worker keeps it.
 
-    Where a `project` is given, of other projects' incidents only type and outcome are told.
+    Where a `project` is given, of other projects' incidents only type and outcome are told. `owner` says as what the
+    run is recorded, see `StoredMemory`.
     """
     with contextlib.ExitStack() as stack:
         ledger = None if settings.model is None else _ledger(settings.model.state)
-        memory = memory_of(database, rules, settings, tell, on_recorded)
+        memory = memory_of(database, rules, settings, tell, on_recorded, owner)
         opened = Opened(memory=memory, second_opinion=_advisers(database, rules, settings, project))
         if settings.log_agent:
             agent = log_agent_of(database, rules, settings, ledger)
@@ -272,6 +274,7 @@ def memory_of(
     settings: ServiceSettings,
     tell: Tell,
     on_recorded: Callable[[Recorded], None] | None = None,
+    owner: Owner | None = None,
 ) -> StoredMemory:
     """The memory of runs in a database."""
     from diagnose.report.contract import to_json
@@ -289,6 +292,7 @@ def memory_of(
         on_recorded=on_recorded,
         nodes=settings.nodes,
         keep_days=settings.keep_days,
+        owner=owner,
     )
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.service.claims import Claims
+from diagnose.service.claims import Claims, Recording
 from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice
 from diagnose.service.submissions import Submissions
 from diagnose.service.uploads import Uploads
 from diagnose.store.database import Database, open_database
+from diagnose.store.recorder import Recorded
 from diagnose.store.tables import IncidentRow
 from tests.serving import outcome
 
@@ -154,7 +155,9 @@ def test_what_is_too_old_is_found_unless_a_person_confirmed_it(database: Databas
         claim = claims.claim(NewJob(number).id, "w", 3)
         assert claim
         if number != "open":
-            claims.finish(claim, outcome(incident=incident))
+            claims.finish(claim, outcome())
+            with database.changing() as session:
+                Recording(claim).became(session, Recorded(incident, new=True))
     with database.writing() as session:
         row = IncidentRow(id="i1", status="failed", confirmed=True, decided_by="person", created=0.0, revision=1)
         row.culprits = row.nodes = []

@@ -14,9 +14,11 @@ from typing import Any, Final
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
+from diagnose.dataclass import dataclass
 from diagnose.service.jobs import FINAL, OPEN, Claim, InputRef, NewJob, Notice, Outcome, digest
 from diagnose.store.database import Database
 from diagnose.store.incidents import iso_time
+from diagnose.store.recorder import Recorded
 from diagnose.store.service_tables import Outgoing, Submission
 
 _OUTCOME: Final = tuple(name for name in Outcome.__annotations__)
@@ -73,7 +75,7 @@ class Claims:
             inputs = tuple(
                 InputRef(one.role, one.path, one.uri, one.upload, one.source, one.host, one.rank) for one in row.inputs
             )
-            return Claim(id, row.epoch, row.tries, _job(row, inputs))
+            return Claim(id, row.epoch, row.tries, _job(row, inputs), row.remembered)
 
     def beat(self, ids: Sequence[str]) -> None:
         """Says that work on these goes on. Whoever has lost one meanwhile speaks for the other, which does no harm."""
@@ -142,6 +144,28 @@ class Claims:
                     tries=0,
                 )
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Has a job that was taken up recorded in the memory, as long as it is held: once, and not after it was deleted."""
+
+    claim: Claim
+
+    @property
+    def former(self) -> int | None:
+        """What an earlier diagnosis of the job has become."""
+        return self.claim.remembered
+
+    def wants(self, session: Session) -> bool:
+        """Whether nobody else has taken the job up since, and it was not deleted; nobody can until this is over."""
+        query = select(Submission.id).where(_held(self.claim.id, self.claim.epoch)).with_for_update()
+        return session.scalar(query) is not None
+
+    def became(self, session: Session, recorded: Recorded) -> None:
+        """Links the job with what is remembered of it."""
+        query = update(Submission).where(Submission.id == self.claim.id)
+        session.execute(query.values(incident=recorded.incident, remembered=recorded.attempt))
 
 
 def _held(id: str, epoch: int) -> Any:

@@ -76,20 +76,21 @@ class Outcome:
     summary: str
     job_action: str
     rule: str | None
-    incident: str | None = None
-    remembered: int | None = None
     layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that somebody has taken up; what came of it must bear its epoch. `last` says that it is the last try."""
+    """A job that somebody has taken up; what came of it must bear its epoch.
+
+    `remembered` is the attempt in the memory that an earlier diagnosis of it has become.
+    """
 
     id: str
     epoch: int
     tries: int
     job: NewJob
-    shown: str | None = None
+    remembered: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

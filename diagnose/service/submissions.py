@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -22,6 +23,8 @@ from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, Ne
 from diagnose.store.database import Database, is_duplicate
 from diagnose.store.service_tables import Outgoing, Submission, SubmissionInput, UploadRow
 from diagnose.store.tables import IncidentRow
+
+_EPOCHS: Final = 1 << 40
 
 
 def visible(query: Any, projects: Projects) -> Any:
@@ -271,7 +274,7 @@ def row_of(job: NewJob, now: float) -> Submission:
         created=now,
         updated=now,
         state="queued",
-        epoch=0,
+        epoch=secrets.randbelow(_EPOCHS),  # no worker's that still has a deleted row of the same name in hand
         revision=1,
         due=job.due,
     )

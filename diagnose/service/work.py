@@ -19,7 +19,7 @@ from diagnose.keeping import Keeping
 from diagnose.models import JobContext, Report, RuleSet, Told
 from diagnose.pipeline import Request, Services, diagnose
 from diagnose.report import render
-from diagnose.service.claims import Claims
+from diagnose.service.claims import Claims, Recording
 from diagnose.service.firstscreen import layout_of
 from diagnose.service.jobs import Claim, InputRef, NewJob, Notice, Outcome
 from diagnose.service.paths import Refused, allowed_path, roots_of
@@ -30,7 +30,6 @@ from diagnose.service.uploads import Uploads
 from diagnose.services import services_on
 from diagnose.settings import Limits, Settings
 from diagnose.store.database import Database
-from diagnose.store.recorder import Recorded
 
 _NAME_BYTES = 200  # of one part of a name
 _NO_ACTION = ("none", "unknown")
@@ -76,7 +75,6 @@ class Worker:
         config, job = self.config, claim.job
         spool = Spool(config.spool, most_bytes=config.bounds.spool_bytes, upload_bytes=config.bounds.upload_bytes)
         said: list[Report] = []
-        became: list[Recorded] = []
 
         def rules_say(report: Report) -> None:
             said.append(report)
@@ -88,7 +86,7 @@ class Worker:
             os.chdir(folder)
             try:
                 with services_on(
-                    self.database, self.rules, config.memory, self.tell, became.append, job.project
+                    self.database, self.rules, config.memory, self.tell, None, job.project, Recording(claim)
                 ) as opened:
                     services = Services(
                         self.rules,
@@ -98,7 +96,7 @@ class Worker:
                         on_rules=rules_say,
                     )
                     report = diagnose(request, services, self._settings(folder, job))
-                    final = outcome_of(report, became[-1] if became else None)
+                    final = outcome_of(report)
                     done = claims.finish(claim, final, (lambda: _as_given(report, said[0], final)) if said else None)
                     if done:
                         on_state("done")
@@ -162,7 +160,7 @@ class Worker:
         return shown
 
 
-def outcome_of(report: Report, recorded: Recorded | None = None) -> Outcome:
+def outcome_of(report: Report) -> Outcome:
     """What is kept of a report: its renderings, and what lists show."""
     return Outcome(
         report=render(report, "json"),
@@ -175,8 +173,6 @@ def outcome_of(report: Report, recorded: Recorded | None = None) -> Outcome:
         summary=report.root_cause.summary if report.root_cause else "",
         job_action=report.recovery.job,
         rule=report.decided_by.rule,
-        incident=recorded.incident if recorded is not None else None,
-        remembered=recorded.attempt if recorded is not None else None,
         layout=layout_of(report),
     )
 
@@ -185,8 +181,7 @@ def _as_given(report: Report, said: Report, final: Outcome) -> Outcome:
     """The report with the action that somebody was already given: a late answer never changes it."""
     if said.recovery.job in _NO_ACTION and not said.recovery.nodes:
         return final
-    kept = outcome_of(replace(report, recovery=said.recovery))
-    return replace(kept, incident=final.incident, remembered=final.remembered)
+    return outcome_of(replace(report, recovery=said.recovery))
 
 
 def place(folder: str, name: str) -> str:

@@ -37,8 +37,18 @@ class Good:
     templates: frozenset[bytes]
 
 
-def last_good(session: Session, context: JobContext, log: str, at: float | None, last_step: int | None) -> Good | None:
-    """The last good attempt before this one of the same name, user and project, whatever its image: it may change."""
+def last_good(
+    session: Session,
+    context: JobContext,
+    log: str,
+    at: float | None,
+    last_step: int | None,
+    former: int | None = None,
+) -> Good | None:
+    """The last good attempt before this one of the same name, user and project, whatever its image: it may change.
+
+    `former` is the row as which this one was recorded before.
+    """
     if not context.name:
         return None
     query = (
@@ -53,7 +63,7 @@ def last_good(session: Session, context: JobContext, log: str, at: float | None,
     good = [
         (attempt, number)
         for attempt, number in session.execute(query)
-        if not attempt.key.startswith(log) and is_good(attempt, last_step)
+        if not attempt.key.startswith(log) and attempt.id != former and is_good(attempt, last_step)
     ][:_GOOD]
     if not good:
         return None

@@ -30,7 +30,7 @@ class Asking:
     """Who asks: the job by its row if it was recorded before, its workload, its attempt's key, and when it failed.
 
     `log` is what the keys of all attempts in the same logs begin with: none of them is another run, nor is one of the
-    same job that began at the same second.
+    same job that began at the same second, nor `former`, as which the same run was recorded before.
     """
 
     job: int | None
@@ -39,11 +39,12 @@ class Asking:
     cluster: str
     at: float | None
     started: float | None = None
+    former: int | None = None
 
     def is_mine(self, one: Try) -> bool:
         """Whether an attempt was told by the same logs, or is the same one."""
         same_start = self.started is not None and one.started is not None and abs(one.started - self.started) < 1
-        return one.key.startswith(self.log) or (one.job == self.job and same_start)
+        return one.key.startswith(self.log) or one.id == self.former or (one.job == self.job and same_start)
 
 
 class StoredHistory:

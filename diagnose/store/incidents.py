@@ -306,7 +306,7 @@ def forget_run(database: Database, attempt: int) -> None:
             return
         row = session.get(Attempt, attempt)
         if row is not None:
-            _remove_run(session, row)
+            remove_run(session, row)
 
 
 def remove(session: Session, row: IncidentRow, *, with_run: bool) -> None:
@@ -316,10 +316,10 @@ def remove(session: Session, row: IncidentRow, *, with_run: bool) -> None:
     session.delete(row)
     session.flush()
     if attempt is not None:
-        _remove_run(session, attempt)
+        remove_run(session, attempt)
 
 
-def _remove_run(session: Session, attempt: Attempt) -> None:
+def remove_run(session: Session, attempt: Attempt) -> None:
     """Removes an attempt, and its job where it was the last."""
     job = attempt.job_id
     session.delete(attempt)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from sqlalchemy.orm import Session
+
 from diagnose.dataclass import dataclass, field, replace
 from diagnose.errors import StoreError
 from diagnose.models import History, JobContext, Line, NoHistory, Particulars, Record, Report
@@ -39,6 +41,23 @@ class Teller(Protocol):
         ...
 
 
+class Owner(Protocol):
+    """Whoever has the run diagnosed, where that may happen more than once or end to be wanted."""
+
+    @property
+    def former(self) -> int | None:
+        """The row of the attempt as which the run was recorded before."""
+        ...
+
+    def wants(self, session: Session) -> bool:
+        """Whether the run is still to be recorded; asked within the transaction that does it."""
+        ...
+
+    def became(self, session: Session, recorded: Recorded) -> None:
+        """Hears within the same transaction what the run has become."""
+        ...
+
+
 class EvidenceTeller:
     """Tells what the report itself holds; for runs without any other."""
 
@@ -60,7 +79,7 @@ class StoredMemory:
     secrets, `on_recorded` what a run has become.
     `label` is what a person says of the run, `origin` where it comes from, `lived` whether it ran on the nodes there
     are. `nodes` is how many the cluster has, where that is known; `keep_days` for how long unconfirmed runs are kept,
-    None for ever.
+    None for ever. `owner` has the run recorded in place of what an earlier diagnosis of it has become, or not at all.
     """
 
     database: Database
@@ -75,6 +94,7 @@ class StoredMemory:
     lived: bool = True
     nodes: int | None = None
     keep_days: float | None = None
+    owner: Owner | None = None
     clock: Callable[[], float] = field(default_factory=lambda: time.time)
 
     def begin(self, context: JobContext) -> Remembered:
@@ -92,6 +112,10 @@ class Remembered:
         self._teller = memory.teller() if memory.records else None
         self._asking: Asking | None = None
         self._broken = False
+
+    @property
+    def _former(self) -> int | None:
+        return self._memory.owner.former if self._memory.owner is not None else None
 
     def observe(self, line: Line) -> None:
         """Takes a line that compression let through."""
@@ -126,7 +150,7 @@ class Remembered:
             self._broken = True
             self._memory.tell(f"{error}; the report does without what it knows")
             return NoHistory()
-        self._asking = Asking(known, workload_key(context, log), log, context.cluster, at)
+        self._asking = Asking(known, workload_key(context, log), log, context.cluster, at, former=self._former)
         return StoredHistory(self._memory.database, self._asking, now, self._memory.tell, self._memory.nodes)
 
     def conclude(self, report: Report, particulars: Particulars) -> Report:
@@ -155,6 +179,7 @@ class Remembered:
                 self._facts.beginning,
                 particulars.ended,
                 report.progress.last_step,
+                self._former,
             )
         return report if good is None else replace(report, changes=changes(self._facts.facts(), good))
 
@@ -176,9 +201,14 @@ class Remembered:
             origin=memory.origin,
             lived=memory.lived,
             document=memory.document(report) if memory.document is not None else {},
+            former=self._former,
         )
         with memory.database.writing() as session:
+            if memory.owner is not None and not memory.owner.wants(session):
+                return
             recorded = record(session, run, memory.clock())
+            if memory.owner is not None:
+                memory.owner.became(session, recorded)
         if memory.on_recorded is not None:
             memory.on_recorded(recorded)
         if memory.keep_days is not None:

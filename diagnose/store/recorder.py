@@ -16,7 +16,7 @@ from diagnose.dataclass import dataclass, field, fields, replace
 from diagnose.models import AttemptSummary, Circumstances, Finding, JobContext, Particulars, Report
 from diagnose.models.rule import AttributionName
 from diagnose.store.facts import Facts, packed
-from diagnose.store.incidents import PERSON, announce, remove
+from diagnose.store.incidents import PERSON, announce, remove, remove_run
 from diagnose.store.outcomes import label
 from diagnose.store.tables import (
     Attempt,
@@ -52,6 +52,7 @@ class Run:
     """All that is recorded of one run. `log` tells its logs from others'; `text` and `summary` are redacted.
 
     `lived` says whether it ran on the nodes that there are: what an imported case says of its hosts is none of theirs.
+    `former` is the row of the attempt as which the same run was recorded before, by other logs perhaps.
     """
 
     report: Report
@@ -65,6 +66,7 @@ class Run:
     origin: str = ""
     lived: bool = True
     document: Mapping[str, object] = field(default_factory=dict)
+    former: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,9 @@ def _attempts(session: Session, job: Job, run: Run, now: float) -> Attempt:
     report, particulars = run.report, run.particulars
     summaries = report.attempts or (AttemptSummary(0, diagnosed=True),)
     known = {row.key: row for row in session.scalars(select(Attempt).where(Attempt.job_id == job.id))}
+    former = next((row for row in known.values() if row.id == run.former), None)
+    if former is not None:
+        known = _renamed(session, known, former.key.rpartition(":")[0], run.log)
     by_start = {(row.number, int(row.started)): row for row in known.values() if row.started is not None}
     made: Attempt | None = None
     for position, summary in enumerate(summaries):
@@ -170,7 +175,30 @@ def _attempts(session: Session, job: Job, run: Run, now: float) -> Attempt:
     if made is None:
         raise ValueError("no attempt of the report is the diagnosed one")
     session.flush()
+    if former is not None and former is not made:
+        told = {f"{run.log}:{summary.index}" for summary in summaries}
+        _unsaid(session, former, with_run=former.key not in told)
     return made
+
+
+def _renamed(session: Session, known: Mapping[str, Attempt], before: str, log: str) -> dict[str, Attempt]:
+    """The attempts of a job by their keys, where those that some logs told of are told of by others now."""
+    for key, row in known.items():
+        new = f"{log}:{key.rpartition(':')[2]}"
+        if key.startswith(f"{before}:") and new not in known:
+            row.key = new
+    session.flush()
+    return {row.key: row for row in known.values()}
+
+
+def _unsaid(session: Session, former: Attempt, *, with_run: bool) -> None:
+    """Takes back what was said of a run as another attempt than it has turned out to be, unless people agreed."""
+    said = session.scalars(select(IncidentRow).where(IncidentRow.attempt_id == former.id)).all()
+    for row in said:
+        if not row.confirmed:
+            remove(session, row, with_run=with_run)
+    if not said and with_run:
+        remove_run(session, former)
 
 
 def _diagnosis(session: Session, attempt: Attempt, run: Run, now: float) -> None:
