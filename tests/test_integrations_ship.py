@@ -322,6 +322,16 @@ def test_patterns_find_files_that_come_later(world: World) -> None:
     }
 
 
+def test_files_that_a_dying_job_makes_are_sent(world: World) -> None:
+    shipping = world.shipping(str(world.folder / "*.out"), str(world.folder / "ranks" / "*.err"))
+    (world.folder / "train.out").write_text(steps(3))
+    shipping.turn()
+    (world.folder / "ranks").mkdir()
+    (world.folder / "ranks" / "r0.err").write_text(FAILURE)
+    assert world.finish(shipping)
+    assert {name for name, data in world.files().items() if data} == {"train.out", "r0.err"}
+
+
 def test_a_job_that_prints_nothing_is_still_there(world: World) -> None:
     shipping = world.shipping()
     grow(world, shipping, steps(300))

@@ -353,6 +353,7 @@ class Shipping:
     def finish(self, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Send the rest; say whether all of it is there."""
         until = self._tools.clock() + seconds
+        self._looked = None  # what a job writes last tells why it died: files that were made since the last look count
         while self.turn(hurry=True) and self._tools.clock() < until:
             pass
         while True:
