@@ -100,6 +100,18 @@ def test_without_accounting(tmp_path: Path) -> None:
     assert [name for name, _ in job.records] == ["scontrol.txt"]
 
 
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_while_the_accounting_says_that_a_job_is_roots_slurmctld_is_asked(tmp_path: Path, restarts: int) -> None:
+    slurm = Slurm(tmp_path, uid=4242, restarts=restarts)
+    before = "4242|ada|NODE_FAIL|1:0|gx-09|2026-11-30T16:00:00|2026-11-30T16:20:00|lab\n" * restarts
+    slurm.trusted = before + "0|root|PENDING|0:0|gx-01|2026-11-30T17:00:00|Unknown|lab\n"
+    job = read_job("4711", cluster="lab", run=slurm.run)
+    assert (job.user, job.uid, job.state, job.exit_code, job.nodes) == ("ada", 4242, "FAILED", 1, ("gx-01", "gx-02"))
+    assert [name for name, _ in job.records] == ["scontrol.txt"]
+    slurm.shown = ""
+    assert read_job("4711", run=slurm.run).uid is None
+
+
 def test_a_job_that_slurmctld_has_forgotten(tmp_path: Path) -> None:
     slurm = Slurm(tmp_path)
     slurm.shown = ""

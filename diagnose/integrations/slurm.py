@@ -121,6 +121,8 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
     number = checked_number(number)
     shown = run(["scontrol", "show", "job", number]) or ""
     attempts = _attempts(number, run)
+    if shown.strip():  # the accounting begins a job as root's and pending, and corrects that about a second later
+        attempts = [row for row in attempts if row["State"] != "PENDING"]
     if not shown.strip() and not attempts:
         raise SlurmError(f"Slurm knows no job {number}: neither scontrol nor sacct shows it")
     facts = _shown(shown)
@@ -129,18 +131,21 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
     if attempt is None:
         attempt = max(0, restarts - 1) if waits else restarts if shown.strip() else max(0, len(attempts) - 1)
     stale = not shown.strip() or waits or restarts != attempt
-    row = attempts[attempt] if len(attempts) > attempt else attempts[-1] if attempts else {}
-    if not row and not stale:
-        row = _queued(number, run) | {"ExitCode": facts.get("ExitCode", "")}
+    row = attempts[attempt] if len(attempts) > attempt else {}
+    if not row and not stale and (queued := _queued(number, run)):
+        row = queued | {"ExitCode": facts.get("ExitCode", "")}
+    elif not row and attempts:
+        row = attempts[-1]
     state = row.get("State", "").split(" ")[0]
     if not stale and state in _UNDER_WAY | _WAITING | {""}:  # the accounting comes later
         state = facts.get("JobState", state)
     exit_code, _, signal = row.get("ExitCode", "").partition(":")
-    record = run(["sacct", "-j", number, "-D", "-P", "-o", _RECORD]) if attempts else None
+    known = bool(attempts) and (stale or len(attempts) > attempt)
+    record = run(["sacct", "-j", number, "-D", "-P", "-o", _RECORD]) if known else None
     records = [("sacct.txt", _of_attempt(record, number, attempt))] if record else []
     if not stale:
         records.append(("scontrol.txt", shown))
-    uid = row.get("UID", "")
+    uid = row.get("UID", "") if row.get("State") != "PENDING" else ""
     return SlurmJob(
         id=number,
         attempt=attempt,
