@@ -1,7 +1,9 @@
-"""A job that is diagnosed again, or deleted while it is: in the memory it is one run, or none."""
+"""A job that is diagnosed again, later, or deleted while it is: in the memory it is one run, or none, and none is lost."""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from diagnose.service.claims import Claims
 from diagnose.service.jobs import InputRef, NewJob
 from diagnose.service.removing import remove_diagnosis
 from diagnose.service.settings import config_of
-from diagnose.service.spool import Spool
+from diagnose.service.spool import Spool, SpoolError
 from diagnose.service.submissions import Submissions
 from diagnose.service.work import Worker
 from diagnose.store.database import Database, open_database
@@ -51,6 +53,11 @@ def log(folder: Path, name: str, text: str, role: str = "job") -> InputRef:
     return InputRef(role, path=str(path), host="gx-1" if role == "kernel" else None)
 
 
+def forget(database: Database, folder: Path, job: NewJob) -> None:
+    spool = Spool(str(folder / "spool"), most_bytes=1, upload_bytes=1)
+    remove_diagnosis(database, spool, lambda _: None, job.id, None)
+
+
 def attempts(database: Database) -> int:
     with database.reading() as session:
         return session.scalar(select(func.count()).select_from(Attempt)) or 0
@@ -73,7 +80,7 @@ def test_more_inputs_change_what_is_remembered_and_add_nothing_to_it(
         assert (incident.id, incident.error_type) == (row.incident, row.error_type)
         assert attempts(database) == 1
     assert row.error_type == "GPUFallenOffBus"
-    remove_diagnosis(database, Spool(str(tmp_path / "spool"), most_bytes=1, upload_bytes=1), job.id, None)
+    forget(database, tmp_path, job)
     assert list(StoredIncidents(database)) == []
     assert attempts(database) == 0
 
@@ -97,11 +104,10 @@ def test_of_a_job_that_is_deleted_meanwhile_nothing_is_remembered(
     job = NewJob("1", inputs=(log(tmp_path, "a.log", KEY_ERROR),))
     jobs = Submissions(database)
     jobs.accept(job)
-    spool = Spool(str(tmp_path / "spool"), most_bytes=1, upload_bytes=1)
 
     def delete(state: str) -> None:
         if state == "running":
-            remove_diagnosis(database, spool, job.id, None)
+            forget(database, tmp_path, job)
 
     work(job, delete)
     assert list(StoredIncidents(database)) == []
@@ -114,15 +120,39 @@ def test_a_worker_on_a_deleted_job_says_nothing_of_the_one_that_came_in_its_plac
     job = NewJob("1", inputs=(log(tmp_path, "a.log", KEY_ERROR),))
     jobs = Submissions(database)
     jobs.accept(job)
-    spool = Spool(str(tmp_path / "spool"), most_bytes=1, upload_bytes=1)
     other = NewJob("1", inputs=(log(tmp_path, "z.log", ILLEGAL),))
 
     def replace(state: str) -> None:
         if state == "running" and jobs.get(job.id, None).worker == "w":
-            remove_diagnosis(database, spool, job.id, None)
+            forget(database, tmp_path, job)
             jobs.accept(other)
             assert Claims(database).claim(other.id, "another", 3)
 
     work(job, replace)
     row = jobs.get(other.id, None)
     assert (row.state, row.report, row.worker) == ("running", None, "another")
+
+
+def test_a_disk_that_is_full_ends_no_job(
+    tmp_path: Path, database: Database, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that waits for room loses no try by it, however often, and is diagnosed once there is some."""
+    job = NewJob("1", inputs=(log(tmp_path, "a.log", KEY_ERROR),))
+    jobs = Submissions(database)
+    jobs.accept(job)
+
+    def full(*_: object, **__: object) -> list[str]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("diagnose.service.work.snapshot_of", full)
+        for _ in range(5):
+            with pytest.raises(SpoolError, match="no room to diagnose in"):
+                work(job)
+        assert jobs.get(job.id, None).state == "queued"
+        patched.setattr("diagnose.service.spool.os.makedirs", full)
+        with pytest.raises(SpoolError, match="full"):
+            work(job)
+    work(job)
+    row = jobs.get(job.id, None)
+    assert (row.state, row.error_type, row.tries) == ("done", "KeyError", 1)

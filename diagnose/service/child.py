@@ -1,8 +1,8 @@
 """A process that diagnoses: `python -m diagnose.service.child`, started by `pool`.
 
 In: ids of submissions, one a line, on standard input; settings in the environment. Out: one JSON object a line on
-standard output, of each change of state, and `{"id", "end"}` when it is through with one: `done`, or `again` where the
-database could not be told. It ends when nobody asks any more.
+standard output, of each change of state, and `{"id", "end"}` when it is through with one: `done`, `again` where the
+database could not be told, or `later` where there is nowhere to work at present. It ends when nobody asks any more.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
     from diagnose.rules.bundle import load_bundled
     from diagnose.service.fetch import fetcher
     from diagnose.service.settings import config_of
+    from diagnose.service.spool import SpoolError
     from diagnose.service.work import Worker
     from diagnose.store.database import Database, open_database
 
@@ -68,6 +69,9 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
         except StoreError as error:
             _note(f"{name}: {error}; tried again later")
             end = "again"
+        except SpoolError as error:
+            _note(f"{name}: {error}; tried again later")
+            end = "later"
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - one job must not end the others' worker

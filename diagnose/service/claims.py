@@ -119,6 +119,13 @@ class Claims:
             self._tell(session, row, now)
             return True
 
+    def put_back(self, claim: Claim) -> bool:
+        """Says that a job cannot be worked on at present, for no fault of its own: the try does not count."""
+        with self._database.changing() as session:
+            back = update(Submission).where(_held(claim.id, claim.epoch))
+            values = {"state": "queued", "tries": claim.tries - 1, "updated": self._clock()}
+            return bool(session.execute(back.values(**values).returning(Submission.id)).all())
+
     def shown(self, id: str) -> None:
         """Says that somebody was shown what the rules said, while others are still being asked."""
         with self._database.changing() as session:

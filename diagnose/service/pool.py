@@ -29,7 +29,7 @@ _GRACE: Final = 120.0  # beyond a job's own time, for what is asked after it
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How one piece of work ended: `done`, `again` (the database was away), or `died`."""
+    """How one piece of work ended: `done`, `again` (the database was away), `later` (the disk is full), or `died`."""
 
     id: str
     end: str

@@ -7,6 +7,7 @@ its own, whose working directory is the job's: so inputs go by the names under w
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from diagnose.service.firstscreen import layout_of
 from diagnose.service.jobs import Claim, InputRef, NewJob, Notice, Outcome
 from diagnose.service.paths import Refused, allowed_path, roots_of
 from diagnose.service.settings import ServiceConfig, streams_folder
-from diagnose.service.spool import Spool
+from diagnose.service.spool import Spool, SpoolError, SpoolFull
 from diagnose.service.streams import JobKey, snapshot_of
 from diagnose.service.uploads import Uploads
 from diagnose.services import services_on
@@ -32,6 +33,7 @@ from diagnose.settings import Limits, Settings
 from diagnose.store.database import Database
 
 _NAME_BYTES = 200  # of one part of a name
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
 _NO_ACTION = ("none", "unknown")
 Tell = Callable[[str], None]
 Fetch = Callable[[str, str], None]  # an address, and the file that its bytes go into
@@ -54,7 +56,10 @@ class Worker:
     keeping: Callable[[], Keeping] | None = None
 
     def work(self, id: str, on_state: Callable[[str], None]) -> None:
-        """Takes a job up and brings it to its end. Raises `StoreError` where the database cannot be told."""
+        """Takes a job up and brings it to its end.
+
+        Raises `StoreError` where the database cannot be told, `SpoolError` where there is nowhere to work at present.
+        """
         claims = Claims(self.database, Notice(self.config.webhooks_to))
         claim = claims.claim(id, self.name, self.config.bounds.tries)
         if claim is None:
@@ -64,6 +69,16 @@ class Worker:
             self._work(claim, claims, on_state)
         except StoreError:
             raise
+        except SpoolError:
+            claims.put_back(claim)
+            raise
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            claims.put_back(claim)
+            raise SpoolFull(
+                f"there is no room to diagnose in ({error.strerror}); make some in {self.config.spool}"
+            ) from error
         except DiagnoseError as error:
             if claims.fail(claim, str(error)):
                 on_state("error")

@@ -115,7 +115,7 @@ class Working:
                 self._mine[id] -= 1
                 if not self._mine[id]:
                     del self._mine[id]
-        if done.end != "done" and not self._stop.is_set():
+        if done.end not in ("done", "later") and not self._stop.is_set():
             await asyncio.to_thread(self._again, id)
 
     def _again(self, id: str) -> None:
