@@ -285,7 +285,7 @@ def test_host_and_rank_are_believed_as_given(client: TestClient) -> None:
 def test_a_job_without_logs_is_an_error_that_more_inputs_mend(client: TestClient) -> None:
     answer = client.post("/v1/diagnoses", json={"job_id": "nothing"}, headers=WAIT)
     assert (answer.status_code, answer.json()["state"]) == (200, "error")
-    assert "no input" in answer.json()["error"]
+    assert "no log came" in answer.json()["error"]
     where = answer.headers["location"]
     client.post(f"{where}/inputs", json={"logs": [{"upload": upload(client, KEY_ERROR)}]})
     assert client.get(where, headers=WAIT).json()["error_type"] == "KeyError"

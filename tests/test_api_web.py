@@ -76,6 +76,8 @@ def test_every_page_can_be_read_by_all(site: TestClient, ecc: str) -> None:
         assert page.all("main")
     shown(site, "/diagnoses/d" + "0" * 24, 404)
     shown(site, "/diagnoses?status=whatever", 422)
+    shown(site, "/diagnoses/4711", 404)
+    assert "There is no such diagnosis." in site.get("/diagnoses/4711").text
     shown(site, "/candidates/nothing", 404)
     assert site.get("/", follow_redirects=False).headers["location"] == "/diagnoses"
 

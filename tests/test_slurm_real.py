@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from tests.commandline import ROOT
 from tests.slurmcluster import Cluster, cluster, missing
+from tests.test_readme import behind
 
 pytestmark = [
     pytest.mark.slow,
@@ -223,3 +225,14 @@ def test_a_job_that_succeeds_is_left_alone(slurm: Cluster) -> None:
     slurm.ended(number)
     slurm.until(lambda: not list((slurm.folder / "diagnose" / "jobs").glob(f"{number}-*")), "the hook to be done")
     assert "diagnose" not in slurm.call("sacct", "-j", number, "-X", "-n", "-P", "-o", "Comment")
+
+
+def test_the_readmes_slurm_prints_what_it_shows(tmp_path: Path) -> None:
+    shown = behind("slurm").removeprefix("```text\n").removesuffix("\n```").split("\n")
+    assert shown[0].endswith("-m tests.tryslurm")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tryslurm", "bash", "-c", shown[1].removeprefix("$ ")],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert [line.rstrip() for line in done.stdout.splitlines()] == shown[2:], done.stderr

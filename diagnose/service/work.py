@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from diagnose.dataclass import dataclass, replace
-from diagnose.errors import DiagnoseError, StoreError
+from diagnose.errors import DiagnoseError, SourceError, StoreError
 from diagnose.keeping import Keeping
 from diagnose.models import JobContext, Report, RuleSet, Told
 from diagnose.pipeline import Request, Services, diagnose
@@ -149,6 +149,8 @@ class Worker:
             with open(os.path.join(folder, path), "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(record)
             paths["scheduler"].append(path)
+        if not any(paths.values()):
+            raise SourceError("no log came of this job, and nobody said how it ended")
         return Request(
             paths["job"],
             paths["kernel"],

@@ -116,6 +116,8 @@ def answer(request: Request, error: Exception) -> Response | None:
         return _failed(request, error.status, error.detail, dict(error.headers))
     if isinstance(error, RequestValidationError | ValidationError):
         first = shown_errors(error)[0]
+        if first["pointer"] == "/path/id":
+            return _failed(request, 404, "There is no such diagnosis.", {})
         return _failed(request, 422, f"{first['pointer']}: {first['detail']}", {})
     if isinstance(error, HTTPException):
         return _failed(request, error.status_code, str(error.detail), dict(error.headers or {}))
