@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from diagnose.compress import keptlog, ranges
+from diagnose.integrations.backlog import Space
 from diagnose.integrations.following import Follower
 from diagnose.integrations.sending import Answer, Away, Sender
 from diagnose.integrations.ship import Job, Refused, Shipping, Tools
@@ -59,6 +60,7 @@ class Service:
         self.guard: str | None = keeper.guard
         self.fails = fails
         self.ended: list[dict[str, Any]] = []
+        self.offsets: list[int] = []
         self.beats: list[int | None] = []
         self.address = "http://service"
 
@@ -96,6 +98,7 @@ class Service:
                     "guard": self.guard,
                 },
             )
+        self.offsets.append(query["offset"])
         data = expanded(body, headers.get("Content-Encoding", ""), 1 << 22)
         if not data:
             self.beats.append(query.get("step"))
@@ -119,9 +122,12 @@ class World:
         self.now = 0.0
         self.told: list[str] = []
         self.log = folder / "job.log"
+        self.space: dict[str, int] = {}
 
     def shipping(self, *paths: str) -> Shipping:
-        tools = Tools(self.keeper, self.signs, state=str(self.folder / "state"), clock=lambda: self.now)
+        state = str(self.folder / "state")
+        space = Space(state, **self.space)
+        tools = Tools(self.keeper, self.signs, state=state, clock=lambda: self.now, space=space)
         return Shipping(paths or (str(self.log),), JOB, self.service, tools, self.told.append)  # type: ignore[arg-type]
 
     def turns(self, shipping: Shipping, count: int = 5, seconds: float = 3.0) -> None:
@@ -145,6 +151,9 @@ class World:
             return name.rpartition("/")[2]
 
         return {name: (into / name).read_bytes() for name in self.service.streams.snapshot(KEY, str(into), place)}
+
+    def spooled(self) -> int:
+        return sum(path.stat().st_size for path in (self.folder / "state").glob("*.spool"))
 
     def kept(self, data: str) -> bytes | None:
         return kept_log(self.keeper, "job.log", data.encode())
@@ -232,6 +241,144 @@ def test_a_service_that_never_comes_is_told(world: World) -> None:
         "it is away; it is tried again, and the job goes on",
         f"not sent as a whole: {str(world.log).strip('/')}",
     ]
+
+
+def away(world: World, is_away: bool = True) -> None:
+    world.service.fails = lambda: "before" if is_away else ""
+
+
+def spread(count: int, first: int = 0) -> str:
+    """Lines of which all are kept."""
+    return "".join(
+        f"line {number} of {number * 7919 % 9973} says {hex(number * 31)}\n" for number in range(first, first + count)
+    )
+
+
+@pytest.mark.parametrize("disk", [0, 5000, 10**6])
+def test_a_log_that_lies_where_it_lay_waits_there(world: World, disk: int) -> None:
+    """The service is away for long, and neither memory nor disk hold what is made meanwhile."""
+    world.space = {"memory": 4000, "disk": disk}
+    text = spread(4000) + FAILURE
+    shipping = world.shipping()
+    grow(world, shipping, text[:6000])
+    away(world)
+    grow(world, shipping, text[6000:])
+    assert world.spooled() <= disk + 300
+    away(world, False)
+    assert world.finish(shipping)
+    assert world.files() == {"job.log": world.kept(text)}
+    assert world.spooled() == 0
+
+
+def test_what_is_read_too_late_is_not_taken_for_sent(world: World) -> None:
+    """It ends while the service is away and nothing more can be held: what is left is told, and the next has it."""
+    world.space = {"memory": 4000, "disk": 0}
+    text = spread(50_000)
+    shipping = world.shipping()
+    away(world)
+    grow(world, shipping, text, by=200_000)
+    assert not world.finish(shipping, 5.0)
+    away(world, False)
+    assert world.finish(world.shipping())
+    assert world.files() == {"job.log": world.kept(text)}
+
+
+def test_rotations_while_the_service_is_away(world: World) -> None:
+    world.space = {"memory": 4000}
+    texts = [spread(300, 1000 * turn) for turn in range(4)]
+    shipping = world.shipping()
+    grow(world, shipping, texts[0][:5000])
+    away(world)
+    grow(world, shipping, texts[0][5000:])
+    for turn, text in enumerate(texts[1:]):
+        world.log.rename(world.folder / f"old-{turn}.log")
+        grow(world, shipping, text)
+        world.turns(shipping)
+        (world.folder / f"old-{turn}.log").unlink()
+    away(world, False)
+    assert world.finish(shipping)
+    names = ["job.log.3", "job.log.2", "job.log.1", "job.log"]
+    assert world.files() == {name: world.kept(text) for name, text in zip(names, texts, strict=True)}
+    assert world.spooled() == 0
+
+
+def test_truncations_while_the_service_is_away(world: World) -> None:
+    """What is emptied is gone; it was read in time."""
+    texts = [f"beginning {turn}\n" + spread(300, 1000 * turn) for turn in range(3)]
+    shipping = world.shipping()
+    away(world)
+    for text in texts:
+        world.log.write_text("")
+        grow(world, shipping, text)
+        world.turns(shipping)
+    assert world.spooled() > 10_000
+    away(world, False)
+    assert world.finish(shipping)
+    names = ["job.log.2", "job.log.1", "job.log"]
+    assert world.files() == {name: world.kept(text) for name, text in zip(names, texts, strict=True)}
+    assert world.told[1:] == ["the service is there again"]
+
+
+def test_what_no_disk_could_hold_is_told(world: World) -> None:
+    world.space = {"memory": 4000, "disk": 0}
+    shipping = world.shipping()
+    away(world)
+    grow(world, shipping, spread(50_000), by=100_000)
+    world.log.write_text("another\n")
+    world.turns(shipping)
+    away(world, False)
+    world.turns(shipping)
+    assert world.finish(shipping)
+    assert any("bytes went before they could be read" in told for told in world.told)
+    assert world.files()["job.log"] == world.kept("another\n")
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "renamed", "emptied", "deleted"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_sender_that_is_killed_while_the_service_is_away(world: World, meanwhile: str, known: bool) -> None:
+    """The next one goes on at the byte that was acknowledged, wherever the file is now, or from what was kept of it."""
+    first, second = spread(600), "another beginning\n" + spread(600, 5000)
+    away(world, not known)
+    shipping = world.shipping()
+    grow(world, shipping, first[:9000])
+    acknowledged = world.service.streams.known(KEY, str(world.log).strip("/")) if known else None
+    away(world)
+    grow(world, shipping, first[9000:15_000])
+    grow(world, world.shipping(), "")  # killed once, and once more
+    shipping = world.shipping()
+    world.turns(shipping)
+    if meanwhile == "nothing":
+        whole, second = first, ""
+        with world.log.open("a") as file:
+            file.write(first[15_000:])
+    else:
+        whole = first[:15_000]
+        if meanwhile == "renamed":
+            world.log.rename(world.folder / "job.log.old")
+        if meanwhile == "deleted":
+            world.log.unlink()
+        world.log.write_text(second)
+    shipping = world.shipping()
+    world.turns(shipping)
+    away(world, False)
+    world.service.offsets.clear()
+    assert world.finish(shipping)
+    files = world.files()
+    if acknowledged is not None:
+        assert world.service.offsets[0] == acknowledged.offset
+    if meanwhile == "nothing":
+        assert files == {"job.log": world.kept(whole)}
+        return
+    assert files["job.log"] == world.kept(second)
+    complete = world.kept(whole)
+    assert complete is not None
+    assert files.keys() == {"job.log", "job.log.1"}
+    if meanwhile == "renamed":
+        assert files["job.log.1"] == complete
+    else:  # what was read of it; how it would have ended nobody knows
+        assert complete.startswith(files["job.log.1"])
+        assert b"line 400 of" in files["job.log.1"]
+    assert world.spooled() == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

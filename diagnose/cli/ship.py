@@ -51,12 +51,20 @@ def add_ship_parser(verbs: Any) -> None:
     ship.add_argument("--exit-code", type=int, metavar="N", help="with --end: how it ended, where that is known")
     ship.add_argument("--every", type=float, default=2.0, metavar="SECONDS", help="at most so late (default 2)")
     ship.add_argument("--grace", type=float, default=60.0, metavar="SECONDS", help="for the rest (default 60)")
+    ship.add_argument(
+        "--spool-mb",
+        type=int,
+        default=1024,
+        metavar="N",
+        help="on this disk, for what cannot be sent yet and may not stay where it is (default 1024)",
+    )
     ship.add_argument("--rules", action="append", metavar="DIR", help="a site's own rules, if the service has them")
     ship.add_argument("-q", "--quiet", action="store_true", help="say nothing but what went wrong for good")
 
 
 def run_ship(options: argparse.Namespace) -> int:
     """Run the verb."""
+    from diagnose.integrations.backlog import Space
     from diagnose.integrations.sending import sender_of
     from diagnose.integrations.ship import Job, Refused, Shipping, Tools
     from diagnose.keeping import Keeping
@@ -65,6 +73,8 @@ def run_ship(options: argparse.Namespace) -> int:
 
     if not (0.1 <= options.every <= 3600 and 0 <= options.grace <= 86_400):
         raise UsageError("--every must be from 0.1 to 3600 seconds, --grace from 0 to 86400")
+    if not 0 <= options.spool_mb <= 1 << 20:
+        raise UsageError("--spool-mb must be from 0 to 1048576")
     job = Job(_number(options), *_which(options), options.project, options.prefix)
     sender = sender_of(os.environ, options.service, options.key_file)
     asked = threading.Event()
@@ -74,7 +84,9 @@ def run_ship(options: argparse.Namespace) -> int:
     with contextlib.suppress(OSError):
         os.nice(19)
     rules = load_bundled(tuple(options.rules or ()))
-    tools = Tools(Keeping(rules), SignReader(rules), state=_state_folder(), every=options.every)
+    state = _state_folder()
+    space = Space(state, disk=options.spool_mb * 1024 * 1024)
+    tools = Tools(Keeping(rules), SignReader(rules), state=state, every=options.every, space=space)
     shipping = Shipping(options.logs, job, sender, tools, (lambda _: None) if options.quiet else tell)
     try:
         while not asked.is_set() and _lives(options.until_exit):

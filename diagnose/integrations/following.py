@@ -18,11 +18,11 @@ _GRACE: Final = 5.0  # seconds in which a writer may still write to a file that 
 
 
 class Follower:
-    """Follows one path; `read` until `anew` says that what comes next is a new file's."""
+    """Follows one file by its path; `read` until `anew` says that what comes next is another one's."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
-        self.anew = False
+        self.anew = self.truncated = False
         self.lost = 0  # bytes that were there and went before they were read, as far as that can be known
         self._clock = clock
         self._descriptor = -1
@@ -40,14 +40,14 @@ class Follower:
         return f"{status.st_dev}:{status.st_ino}:{self._head[:64].hex()}"
 
     def read(self, most: int) -> bytes:
-        """Give the next bytes, none where there are none yet. After `anew` became true, `go_on` first."""
+        """Give the next bytes, none where there are none yet, nor after `anew`."""
         if self.anew or not self._opened():
             return b""
         try:
             size = os.fstat(self._descriptor).st_size
             if size < self._position or not self._is_same():
                 self.lost += max(0, self._seen - self._position)
-                self.anew = True
+                self.anew = self.truncated = True
                 return b""
             data = os.pread(self._descriptor, most, self._position)
         except OSError:
@@ -63,14 +63,34 @@ class Follower:
             self.anew = True
         return b""
 
-    def go_on(self) -> None:
-        """Take up the file that has come in place of the one before."""
-        self.anew = False
-        self.close()
+    def look(self) -> None:
+        """See how much there is, without reading it: what goes before it is read is counted as lost."""
+        self._seen = max(self._seen, self.size)
 
-    def restart(self) -> None:
-        """Read the file that is open from its beginning once more."""
+    def restart(self) -> bool:
+        """Read the file from its beginning once more; False where what was there is gone."""
+        if self.truncated or self._descriptor < 0:
+            return False
+        self.anew, self._renamed = False, None
         self._position = 0
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file was there."""
+        return self._descriptor >= 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes the file has that is open."""
+        with contextlib.suppress(OSError):
+            return os.fstat(self._descriptor).st_size
+        return 0
+
+    @property
+    def position(self) -> int:
+        """How many bytes were read of the file that is open."""
+        return self._position
 
     def close(self) -> None:
         """Let go of the file."""
