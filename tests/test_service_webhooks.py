@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
@@ -24,6 +28,7 @@ from diagnose.service.webhooks import PAUSES, Sender, signer_of
 from diagnose.store.service_tables import Outgoing
 from tests.serving import environment_of, outcome
 
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
@@ -152,6 +157,7 @@ def test_two_senders_send_a_message_once(lab: Lab) -> None:
     [
         "127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.9.9", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "fc00::1",
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "2002:7f00:1::", "224.0.0.1", "100.64.0.1", "255.255.255.255", "64:ff9b::a00:1",
+        "::7f00:1", "64:ff9b:1::7f00:1", "::ffff:0:127.0.0.1", "fec0::1",
     ],
 )  # fmt: skip
 def test_private_addresses_are_not_reached(lab: Lab, address: str) -> None:
@@ -184,3 +190,52 @@ def test_a_secret_that_cannot_be_used_is_told(lab: Lab, tmp_path: Path, secret: 
         signer_of(replace(lab.config, webhook_secret_file=str(tmp_path / "bad")))
     with pytest.raises(UsageError, match="cannot be read"):
         signer_of(replace(lab.config, webhook_secret_file=str(tmp_path / "none")))
+
+
+@contextlib.contextmanager
+def serving_once() -> Iterator[tuple[int, list[bytes]]]:
+    """The port of a receiver of one message, and what it has got."""
+    got: list[bytes] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        yield server.server_port, got
+        thread.join()
+
+
+def test_a_receiver_that_dribbles_keeps_nobody_waiting(lab: Lab) -> None:
+    """One that answers a byte at a time, without end, is given up in its time; what goes to others goes at once."""
+    over = threading.Event()
+
+    def dribble(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            taken, _ = listening.accept()
+            with taken:
+                taken.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not over.wait(0.01):
+                    taken.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as slow, serving_once() as (quick, heard):
+        thread = threading.Thread(target=dribble, args=(slow,))
+        thread.start()
+        allowed = replace(lab.config, webhook_allow=("127.0.0.0/8",))
+        sender = Sender(allowed, lab.opening, clock=lambda: lab.now, timeout=1.0)
+        lab.done("1", f"http://127.0.0.1:{slow.getsockname()[1]}/")
+        lab.done("2", f"http://127.0.0.1:{quick}/")
+        assert sender.send_due() == 2
+        over.set()
+        thread.join()
+    assert len(heard) == 1
+    one, other = lab.rows()
+    assert "no answer within 1 s" in one.error
+    assert other.delivered

@@ -17,6 +17,7 @@ from diagnose.service.paths import Refused
 
 Resolve = Callable[[str, int], Sequence[str]]
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # what stands behind is an address of the old kind
+_UNICAST = ipaddress.ip_network("2000::/3")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -77,4 +78,6 @@ def _public(address: str, networks: Sequence[Any]) -> bool:
         found = inner
     if any(found.version == network.version and found in network for network in networks):
         return True
+    if found.version == 6 and found not in _UNICAST:  # what translators and old standards hide others' addresses in
+        return False
     return found.is_global and not found.is_multicast

@@ -1,18 +1,20 @@
 """Webhooks: what has changed is told to whoever asked for it, signed as Standard Webhooks has it.
 
 In: the outbox. Out: POST requests to addresses that `guard` lets through, without redirects, bounded in time and size;
-one that fails is sent again with growing pauses, for about three days. Each message has one id, whoever sends it how
-often: the outbox says who has taken it in hand.
+one that fails is sent again with growing pauses, for about three days. Several receivers are told at once, so that a
+slow one keeps nobody waiting; what is about one job goes to one receiver in order. Each message has one id, whoever
+sends it how often: the outbox says who has taken it in hand.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -31,8 +33,9 @@ from diagnose.store.service_tables import Outgoing
 
 PAUSES: Final = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)  # seconds, as the standard proposes
 _HEADERS: Final = {"User-Agent": "diagnose"}
-_TIMEOUT: Final = 15.0
-_LEASE: Final = 60.0  # for how long one sender has a message in hand
+_TIMEOUT: Final = 15.0  # seconds for one message, however its receiver dribbles
+_ROUND: Final = 45.0  # seconds for all that are sent together
+_LEASE: Final = 60.0  # for how long one sender has a message in hand: longer than a round
 _AT_ONCE: Final = 20
 _LOOK: Final = 2.0
 _LEAST: Final = 16  # bytes of a secret
@@ -68,6 +71,7 @@ class Message:
     """A webhook that somebody has in hand."""
 
     id: str
+    about: str
     url: str
     body: str
     tries: int
@@ -83,18 +87,13 @@ class Sender:
         *,
         clock: Callable[[], float] = time.time,
         resolve: Resolve = resolved,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        timeout: float = _TIMEOUT,
     ) -> None:
         self._config, self._opening = config, opening
         self._clock, self._resolve = clock, resolve
         self._signer = signer_of(config)
-        self._client = httpx.Client(
-            timeout=_TIMEOUT,
-            follow_redirects=False,
-            trust_env=False,
-            transport=transport,
-            headers={"User-Agent": "diagnose"},
-        )
+        self._transport, self._timeout = transport, timeout
         self._log = structlog.get_logger("diagnose.webhooks")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="webhooks", daemon=True)
@@ -108,7 +107,6 @@ class Sender:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_TIMEOUT + 5)
-        self._client.close()
 
     def _run(self) -> None:
         while not self._stop.wait(_LOOK):
@@ -121,8 +119,9 @@ class Sender:
     def send_due(self) -> int:
         """Sends what is due now; returns how many that were. Raises `StoreError`."""
         messages = self._taken()
-        for message in messages:
-            self._ended(message, self._sent(message))
+        if messages:
+            for message, why in asyncio.run(self._all_sent(messages)):
+                self._ended(message, why)
         return len(messages)
 
     def _taken(self) -> list[Message]:
@@ -131,7 +130,7 @@ class Sender:
         taken: list[Message] = []
         with self._opening.database().changing() as session:
             rows = session.execute(
-                select(Outgoing.id, Outgoing.due, Outgoing.url, Outgoing.body, Outgoing.tries)
+                select(Outgoing.id, Outgoing.about, Outgoing.due, Outgoing.url, Outgoing.body, Outgoing.tries)
                 .where(Outgoing.due.is_not(None), Outgoing.due <= now)
                 .order_by(Outgoing.due)
                 .limit(_AT_ONCE)
@@ -145,14 +144,37 @@ class Sender:
                 ).all()
                 if held:
                     body = json.dumps(row.body, separators=(",", ":"), ensure_ascii=False)
-                    taken.append(Message(row.id, row.url, body, row.tries + 1))
+                    taken.append(Message(row.id, row.about, row.url, body, row.tries + 1))
         return taken
 
-    def _sent(self, message: Message) -> str | None:
+    async def _all_sent(self, messages: Sequence[Message]) -> list[tuple[Message, str | None]]:
+        """Sends messages; says of each what `_sent` does."""
+        until = asyncio.get_running_loop().time() + _ROUND
+        lines: dict[tuple[str, str], list[Message]] = {}
+        for message in messages:
+            lines.setdefault((message.about, message.url), []).append(message)
+        async with httpx.AsyncClient(
+            timeout=self._timeout, follow_redirects=False, trust_env=False, transport=self._transport, headers=_HEADERS
+        ) as client:
+
+            async def in_order(line: Sequence[Message]) -> list[tuple[Message, str | None]]:
+                return [(message, await self._in_time(client, message, until)) for message in line]
+
+            done = await asyncio.gather(*(in_order(line) for line in lines.values()))
+        return [one for line in done for one in line]
+
+    async def _in_time(self, client: httpx.AsyncClient, message: Message, until: float) -> str | None:
+        try:
+            async with asyncio.timeout_at(min(until, asyncio.get_running_loop().time() + self._timeout)):
+                return await self._sent(client, message)
+        except TimeoutError:
+            return f"no answer within {self._timeout:.0f} s"
+
+    async def _sent(self, client: httpx.AsyncClient, message: Message) -> str | None:
         """Sends one; None where it arrived, else why not. `gone` ends it."""
         at = datetime.fromtimestamp(int(self._clock()), UTC)
         try:
-            target = target_of(message.url, self._config.webhook_allow, self._resolve)
+            target = await asyncio.to_thread(target_of, message.url, self._config.webhook_allow, self._resolve)
             headers = {
                 "Content-Type": "application/json",
                 "Host": target.host,
@@ -160,7 +182,7 @@ class Sender:
                 "webhook-timestamp": str(int(at.timestamp())),
                 "webhook-signature": self._signer.sign(message.id, at, message.body),
             }
-            with self._client.stream(
+            async with client.stream(
                 "POST",
                 target.url,
                 content=message.body.encode(),
