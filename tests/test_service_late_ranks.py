@@ -55,7 +55,7 @@ def once(made: Site) -> Submission:
     """The one job, which was diagnosed once, recorded once and told of once."""
     with open_database(made.environment["DIAGNOSE_DATABASE"]) as database, database.reading() as session:
         (row,) = session.scalars(select(Submission))
-        assert (row.state, row.epoch, row.revision) == ("done", 1, 1), made.said()
+        assert (row.state, row.tries, row.revision) == ("done", 1, 1), made.said()
         assert session.scalar(select(func.count()).select_from(Attempt)) == 1
         told = select(func.count()).select_from(Outgoing).where(Outgoing.type == "diagnosis.done")
         assert session.scalar(told) == 1
@@ -119,4 +119,4 @@ def test_a_kill_between_the_end_and_the_diagnosis_loses_nothing(tmp_path: Path) 
         assert made.final(place)["state"] == "done", made.said()
         assert sources(made.client.get(place).json()) == {"r0.log"}
         with open_database(made.environment["DIAGNOSE_DATABASE"]) as database, database.reading() as session:
-            assert session.scalar(select(Submission.epoch)) == 1
+            assert session.execute(select(Submission.tries, Submission.revision)).all() == [(1, 1)]
