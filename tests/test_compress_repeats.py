@@ -121,6 +121,36 @@ def test_chunks_make_no_difference(seed: int) -> None:
         assert kept(lines, chunk) == whole
 
 
+class Slowly(Compressor):
+    """The slow twin: of an open record each line is judged by a call of its own."""
+
+    def _in_record(self, first, lines, templates, verdicts, place):  # type: ignore[no-untyped-def]
+        for index in range(place, len(verdicts)):
+            if not self._line(first + index, lines[index], self._verdict_of(templates[index])):
+                return index + 1
+        return len(verdicts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lines_of_open_records_are_judged_as_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    texts = (
+        ["Traceback (most recent call last):", "CUDA error: x"]
+        + ["worker said {0}"] * 9
+        + ["it step={0} loss=0.1"] * 9
+        + ["[rank{1}]:   x = y"] * 30
+    )
+    monkeypatch.setattr("diagnose.compress.repeats.WRITERS", rng.choice([5, 100_000]))
+    lines: list[str] = []
+    while len(lines) < 6_000:
+        text = rng.choice(texts)
+        lines += [text.format(n % 900, rng.randrange(3)) for n in range(rng.choice([1, 1, 40, 700]))]
+    fast = kept(lines, 4096)
+    monkeypatch.setattr("tests.test_compress_repeats.Compressor", Slowly)
+    assert fast == kept(lines, 4096)
+    assert len(fast) < len(lines)
+
+
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diagnose.compress.repeats.WRITERS", 8)
     monkeypatch.setattr("diagnose.compress.repeats.FAMILIES", 8)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.compress import Compressor, Filters, Guard, Listeners, compressor, silence
+from diagnose.compress import Compressor, Filters, Guard, Listeners, silence, verdicts
 from diagnose.compress.filters import ROUTINE_BYTES
 from diagnose.compress.silence import Silence
+from diagnose.compress.verdicts import Verdicts
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
 from tests.test_compress_compressor import KEYWORDS, RULES
@@ -79,17 +80,17 @@ def test_the_same_lines_as_one_by_one(
         monkeypatch.setattr(silence, "REPAID", 10**9)
         expected = run(data, chunk, templates, listeners)
         monkeypatch.setattr(silence, "REPAID", 0)
-        monkeypatch.setattr(compressor, "_MANY", 2)
+        monkeypatch.setattr(verdicts, "_MANY", 2)
         taken: list[int] = []
-        usual = Compressor._learn_silent
+        usual = Verdicts._learn_silent
 
-        def learn(self: Compressor, *distinct: dict[bytes, None], seen: bool, usual=usual, taken=taken) -> object:
+        def learn(self: Verdicts, *distinct: dict[bytes, None], seen: bool, usual=usual, taken=taken) -> object:
             silent = usual(self, *distinct, seen=seen)
             taken.append(len(silent or ()))
             return silent
 
         with monkeypatch.context() as patch:
-            patch.setattr(Compressor, "_learn_silent", learn)
+            patch.setattr(Verdicts, "_learn_silent", learn)
             assert run(data, chunk, templates, listeners) == expected
         counts = expected[1]
         assert isinstance(counts, CompressionCounts)

@@ -75,11 +75,12 @@ def test_the_bundled_logs_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_seat_is_found_by_what_stands_before_the_blanks() -> None:
     seats = Seats()
-    seats.note("[rank3]:   x", 9, Head(), "job.log|rank 3")
+    source = LogSource("job.log", "job")
+    seats.note(Line(source, 1, "[rank3]:   x", "  x", "job.log|rank 3"), 9, Head())
     assert seats.of("[rank3]:     y") is not None
     assert seats.of("[rank4]:     y") is None
     assert seats.of("[rank3]:  y") is None
     stamped = Head()
     stamped.stage = 1
-    seats.note("10:00:00   x", 9, stamped, "job.log")
+    seats.note(Line(source, 1, "10:00:00   x", "  x", "job.log"), 9, stamped)
     assert seats.of("10:00:00   x") is None

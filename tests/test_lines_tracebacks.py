@@ -2,7 +2,8 @@ import pytest
 
 from diagnose.lines.frames import culprit_file, innermost_user_frame, make_frame
 from diagnose.lines.traceback_lines import read_bare_exception, read_header
-from diagnose.lines.tracebacks import parse_traceback
+from diagnose.lines.tracebacks import TracebackParser, parse_traceback
+from diagnose.models import Line, LogSource
 from tests.recordlines import assemble, chain, read, records_of
 
 FORMS = {
@@ -470,3 +471,24 @@ def test_headers():
     assert read_header("see Traceback (most recent call last) above") is None
     assert read_bare_exception("see ValueError: x") is None
     assert read_bare_exception("a.b.CustomError: x") == ("a.b.CustomError", "x")
+
+
+@pytest.mark.parametrize("depth", [1, 150, 201, 450])
+@pytest.mark.parametrize("cut", [1, 7, 10_000])
+def test_frames_taken_in_a_row_are_those_of_line_by_line(depth: int, cut: int) -> None:
+    source = LogSource("job.log", "job")
+    bodies = [f'  File "/w/m{number % 60}.py", line {number + 1}, in f{number}' for number in range(depth)]
+    bodies = [part for body in bodies for part in (body, "    f(x)")]
+    lines = [Line(source, number + 2, body, body, "job.log") for number, body in enumerate(bodies)]
+    together, one_by_one = TracebackParser(), TracebackParser()
+    for parser in (together, one_by_one):
+        parser.start("Traceback (most recent call last):")
+    for start in range(0, len(lines), cut):
+        turn = lines[start : start + cut]
+        assert together.take(turn, 0) == len(turn)
+    for line in lines:
+        one_by_one.push(line.body, line.number)
+    for parser in (together, one_by_one):
+        parser.push("KeyError: 3", 5_000)
+    assert together.exceptions({}.get) == one_by_one.exceptions({}.get)
+    assert together.frames_seen == one_by_one.frames_seen == depth

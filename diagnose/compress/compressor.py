@@ -8,23 +8,21 @@ of rules; runs of dropped lines never reach Python code at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
-from functools import cache, lru_cache
-from itertools import compress, repeat
-from operator import is_, itemgetter
+from collections.abc import Iterable
+from itertools import compress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from diagnose.compress.filters import NOTHING, ROUTINE_BYTES, Filters, Hit
+from diagnose.compress.filters import Filters
 from diagnose.compress.guard import Answer, Guard
-from diagnose.compress.hold import RECORD_HOLD_LINES, RECORD_OPENERS
+from diagnose.compress.hold import RECORD_HOLD_LINES
 from diagnose.compress.relax import template
 from diagnose.compress.repeats import Listeners, Repeats, Shape
-from diagnose.compress.routine import OTHER, Fate, Routine, mark
-from diagnose.compress.sampling import ProgressSampler, Quota, Writer
+from diagnose.compress.routine import OTHER, Routine, mark
+from diagnose.compress.sampling import ProgressSampler, Quota
 from diagnose.compress.settling import Settling
-from diagnose.compress.silence import Silence
 from diagnose.compress.splitter import Plain, Segment, Splitter, lines_of
+from diagnose.compress.verdicts import KEPT, NOVEL, ONCE, Verdict, Verdicts, openers
 from diagnose.models import CompressionCounts, KeptLine, LogSource
 from diagnose.settings import Limits
 
@@ -32,66 +30,8 @@ if TYPE_CHECKING:
     from diagnose.models.learning import LineWatch
 
 
-class _Verdict:
-    """What is known of a template that is not simply dropped. Always true, and equal to itself alone, see `_NOVEL`.
-
-    Lines that no rule and no keyword speak of are `kept`, and have a `shape` if they are thinned out. Where one rule
-    decides alone, outside records, no more is needed than: of a progress rule what finds its `writer`, of one that
-    collapses those that are `full`; where its lines hold their writer's `name` and their `step`; and for their marks
-    which `rule` it is. Where a line is known to pass on, for it shows `progress` by a rule, that is all. Lines that no
-    rule speaks of and that matter in any case are `loud`: it says whether a keyword stands in them, else it is None.
-    """
-
-    __slots__ = (
-        "full",
-        "guard",
-        "kept",
-        "loud",
-        "maybe",
-        "name",
-        "opener",
-        "progress",
-        "rule",
-        "shape",
-        "step",
-        "sure",
-        "writer",
-    )
-
-    def __init__(self, sure: Hit | None, maybe: tuple[Hit, ...], guard: Answer, opener: Answer) -> None:
-        self.sure, self.maybe, self.guard, self.opener = sure, maybe, guard, opener
-        self.kept = sure is None and not maybe and guard is Answer.NO and opener is Answer.NO
-        known = sure is None and not maybe and Answer.MAYBE not in (guard, opener)
-        self.loud = guard is Answer.SURE if known and not self.kept else None
-        self.shape: Shape | None = None
-        self.writer: Callable[[bytes], Writer | None] | None = None
-        self.full: AbstractSet[bytes] | None = None
-        self.rule: bytes | None = None
-        self.progress: str | None = None
-        self.name = slice(*sure.writer) if sure is not None else slice(0)
-        self.step = slice(*sure.step) if sure is not None and sure.step is not None else None
-
-
-# The cache holds None for templates whose lines are dropped, so that `compress` passes over them; a template that it
-# does not know must not be passed over.
-_NOVEL: Final = _Verdict(None, (), Answer.MAYBE, Answer.NO)
-_KEPT: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all templates whose lines all pass
-_ONCE: Final = _Verdict(None, (), Answer.NO, Answer.NO)  # one for all such templates of which one line has passed
-_Cache = dict[bytes, _Verdict | None]
 _FEW: Final = 20  # one line in so many that is dropped by itself is not worth a thought
-_MANY: Final = 100  # new templates in one block: they are looked through together
 _PAUSE: Final = 15  # blocks are judged line by line after one of which most lines had to be looked at
-_MEAN_BYTES: Final = 512  # the cache is full at this mean length even when it has room for more templates
-
-
-@cache
-def _openers() -> Guard:
-    return Guard(RECORD_OPENERS)
-
-
-@lru_cache(maxsize=2)  # of a run there is one, and one more when it adopts filters
-def _silence(filters: Filters, guard: Guard) -> Silence:
-    return Silence((*filters.searched, *guard.searched, *_openers().searched))
 
 
 class Compressor:
@@ -116,17 +56,10 @@ class Compressor:
         is what other sources of this kind, with the same filters and guard, have taught; it changes only the pace.
         """
         self._first = first
-        self._kind = source.kind
-        self._filters = filters
         self._guard = guard
-        self._openers = _openers()
-        self._silence = _silence(filters, guard)
+        self._openers = openers()
         self._routine = Routine() if routine is None else routine
         self._splitter = Splitter(limits, guard, first)
-        self._cache: _Cache = {}
-        self._cache_limit = max(1, limits.templates)
-        self._cache_bytes = 0
-        self._unseen: set[bytes] = set()  # templates learnt before their first line was judged
         self._hold = RECORD_HOLD_LINES if inside else 0  # so many more lines that a filter matched are kept
         self._bar: Segment | None = None  # the last of a run of bars, until the run ends
         self._painted = False  # whether the first of the run has passed
@@ -135,11 +68,15 @@ class Compressor:
         self._quota = Quota()
         self._settling = Settling(filters, self._progress, self._quota)
         self._repeats = None if listeners is None else Repeats(listeners)
+        self._verdicts = Verdicts(
+            source.kind, filters, guard, limits.templates, self._progress, self._quota, self._repeats
+        )
+        self._verdict_of = self._verdicts.of
         self._watch = watch
-        self._passes: dict[str, _Verdict] = {}  # by rule, see `_passing`
+        self._passes: dict[str, Verdict] = {}  # by rule, see `_passing`
         self._pause = 0  # so many more blocks are judged line by line
         self._out: list[KeptLine] = []
-        self._bytes = self._kept = self._dropped = self._collapsed = self._truncated = self._evicted = 0
+        self._bytes = self._kept = self._dropped = self._collapsed = self._truncated = 0
 
     @property
     def counts(self) -> CompressionCounts:
@@ -154,7 +91,7 @@ class Compressor:
             + (self._repeats.dropped if self._repeats else 0),
             collapsed=self._collapsed + self._settling.collapsed,
             truncated=self._truncated,
-            evicted_templates=self._evicted
+            evicted_templates=self._verdicts.evicted
             + self._progress.evicted
             + self._quota.evicted
             + (self._repeats.evicted if self._repeats else 0),
@@ -169,12 +106,9 @@ class Compressor:
 
     def adopt(self, filters: Filters) -> None:
         """Judge by other filter rules from here on."""
-        self._filters = filters
-        self._silence = _silence(filters, self._guard)
         self._routine = Routine()
         self._settling.adopt(filters)
-        self._cache.clear()
-        self._cache_bytes = 0
+        self._verdicts.adopt(filters)
 
     def finish(self) -> list[KeptLine]:
         """End the source and give the rest."""
@@ -212,8 +146,8 @@ class Compressor:
 
     def _lines(self, first: int, lines: list[bytes], templates: list[bytes]) -> None:
         """Judge lines from number `first` on."""
-        verdicts = self._verdicts(templates)
-        if verdicts.count(_KEPT) == len(verdicts):
+        verdicts = self._verdicts.of_all(templates)
+        if verdicts.count(KEPT) == len(verdicts):
             self._out += map(KeptLine, range(first, first + len(lines)), lines)
             self._hold = RECORD_HOLD_LINES if self._hold else 0
             return
@@ -225,8 +159,7 @@ class Compressor:
     def _roomy(self, text: bytes, lines: int) -> bool:
         """Whether so many lines cannot make anything be forgotten, which matters for all lines behind."""
         return (
-            len(self._cache) + lines <= self._cache_limit
-            and self._cache_bytes + len(text) <= self._cache_limit * _MEAN_BYTES
+            self._verdicts.roomy(lines, len(text))
             and self._progress.room(lines)
             and self._quota.room(lines)
             and (self._repeats is None or self._repeats.room(lines))
@@ -244,14 +177,14 @@ class Compressor:
             others.append(marks.index(OTHER, others[-1] + 1 if others else 0))
         raws = [steps[place] for place in others]
         templates = lines_of(template(b"\n".join([*raws, b""])))
-        verdicts = self._verdicts(templates)
+        verdicts = self._verdicts.of_all(templates)
         routine: list[bytes] = []
         start = done = 0
         looked = len(others)
         while start < count:
             upto = self._upto(templates, verdicts, done)
             end = others[upto] + 1 if upto < len(others) else count
-            look: list[tuple[int, _Verdict, bytes]] = []
+            look: list[tuple[int, Verdict, bytes]] = []
             for at in range(done, min(upto + 1, len(others))):
                 place, verdict, raw = others[at], verdicts[at], raws[at]
                 if verdict is None:
@@ -268,7 +201,7 @@ class Compressor:
                 look.append((run.first + place, self._passing(rule), run.lines[place]))
             for place in left:
                 raw = run.lines[place]
-                look.append((run.first + place, self._verdict(template(raw)) or _KEPT, raw))
+                look.append((run.first + place, self._verdict_of(template(raw)) or KEPT, raw))
             looked += len(left)
             look.sort(key=itemgetter(0))
             self._each(look)
@@ -279,54 +212,61 @@ class Compressor:
         if looked * 2 > count:
             self._pause = _PAUSE
         if len(routine) * _FEW > count and self._routine.learning:
-            self._routine.note(routine, self._fate)
+            self._routine.note(routine, self._verdicts.fate)
 
-    def _passing(self, rule: str) -> _Verdict:
+    def _passing(self, rule: str) -> Verdict:
         """The verdict of a sample of progress that passes on."""
         verdict = self._passes.get(rule)
         if verdict is None:
-            verdict = self._passes[rule] = _Verdict(None, (), Answer.NO, Answer.NO)
+            verdict = self._passes[rule] = Verdict(None, (), Answer.NO, Answer.NO)
             verdict.progress = rule
         return verdict
 
-    def _upto(self, templates: list[bytes], verdicts: list[_Verdict | None], start: int) -> int:
+    def _upto(self, templates: list[bytes], verdicts: list[Verdict | None], start: int) -> int:
         """Which is the next of some lines that may change what has been held back; on the way, learn what is new."""
         for at in range(start, len(verdicts)):
             verdict = verdicts[at]
-            if verdict is _NOVEL:
-                verdict = self._cache.get(templates[at], _NOVEL)
-                if verdict is _NOVEL:
-                    verdict = self._learn(templates[at])
-                    verdicts[at] = _KEPT if verdict is _ONCE else verdict
-                elif verdict is not _ONCE:
+            if verdict is NOVEL:
+                verdict = self._verdicts.cache.get(templates[at], NOVEL)
+                if verdict is NOVEL:
+                    verdict = self._verdicts.learn(templates[at])
+                    verdicts[at] = KEPT if verdict is ONCE else verdict
+                elif verdict is not ONCE:
                     verdicts[at] = verdict
             if verdict is not None and not verdict.kept and verdict.rule is None:
                 return at
         return len(verdicts)
 
     def _in_record(
-        self, first: int, lines: list[bytes], templates: list[bytes], verdicts: list[_Verdict | None], place: int
+        self, first: int, lines: list[bytes], templates: list[bytes], verdicts: list[Verdict | None], place: int
     ) -> int:
         """Judge the lines from `place` on until no record is open; every line counts. Return where that was."""
         for index in range(place, len(verdicts)):
             verdict = verdicts[index]
-            if verdict is _KEPT:
+            if verdict is KEPT:
                 self._out.append(KeptLine(first + index, lines[index]))
                 self._hold = RECORD_HOLD_LINES
                 continue
-            if verdict is _NOVEL or verdict is _ONCE:
-                verdict = self._verdict(templates[index])
-            if verdict is not None and verdict.loud is not None:  # what `_line` does with most of them
+            if verdict is NOVEL or verdict is ONCE:
+                verdict = self._verdict_of(templates[index])
+            # What `_line` does with most of them:
+            if verdict is not None and verdict.loud is not None:
                 self._release()
                 self._out.append(KeptLine(first + index, lines[index], verdict.loud))
                 self._hold = RECORD_HOLD_LINES
+                continue
+            if verdict is not None and verdict.kept and verdict.shape is not None and self._repeats is not None:
+                worn = self._repeats.take(verdict.shape, first + index, lines[index], self._out, must=True)
+                self._hold = self._hold - 1 if worn else RECORD_HOLD_LINES
+                if not self._hold:
+                    return index + 1
                 continue
             if not self._line(first + index, lines[index], verdict):
                 return index + 1
         return len(verdicts)
 
     def _outside(
-        self, first: int, lines: list[bytes], templates: list[bytes], verdicts: list[_Verdict | None], place: int
+        self, first: int, lines: list[bytes], templates: list[bytes], verdicts: list[Verdict | None], place: int
     ) -> int:
         """Judge the lines from `place` on until one opens a record; return where the next one stands.
 
@@ -345,7 +285,7 @@ class Compressor:
         if (self._taken - before) * _FEW > len(verdicts) and self._routine.learning:
             judged = zip(templates[place:end], verdicts, strict=True)
             routine = [each for each, verdict in judged if verdict is None or verdict.rule is not None]
-            self._routine.note(routine, self._fate)
+            self._routine.note(routine, self._verdicts.fate)
         return end
 
     @property
@@ -353,7 +293,7 @@ class Compressor:
         """How many lines were taken out one by one."""
         return self._dropped + self._collapsed + self._progress.dropped
 
-    def _each(self, lines: Iterable[tuple[int, _Verdict, bytes]]) -> int:
+    def _each(self, lines: Iterable[tuple[int, Verdict, bytes]]) -> int:
         """Judge lines outside records until one opens one; give its number, 0 if none did.
 
         Those of the common kinds are judged without a call for each.
@@ -361,7 +301,7 @@ class Compressor:
         sampled = opened = 0
         keep = self._out.append
         for number, verdict, raw in lines:
-            if verdict is _KEPT:
+            if verdict is KEPT:
                 keep(KeptLine(number, raw))
                 continue
             find = verdict.writer
@@ -384,62 +324,15 @@ class Compressor:
                 keep(KeptLine(number, raw, progress=verdict.progress))
                 continue
             if verdict.kept:
-                shape = self._again(template(raw)).shape if verdict is _ONCE else verdict.shape
+                shape = self._verdicts.again(template(raw)).shape if verdict is ONCE else verdict.shape
                 self._unspoken(shape, number, raw)
                 continue
-            self._line(number, raw, self._verdict(template(raw)) if verdict is _NOVEL else verdict)
+            self._line(number, raw, self._verdict_of(template(raw)) if verdict is NOVEL else verdict)
             if self._hold:
                 opened = number
                 break
         self._progress.dropped += sampled
         return opened
-
-    def _verdicts(self, templates: list[bytes]) -> list[_Verdict | None]:
-        """What the cache knows of each line, once it has learnt those templates of which there are several lines."""
-        verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
-        if _NOVEL in verdicts:
-            novel = templates
-            if verdicts.count(_NOVEL) < len(templates):
-                novel = list(compress(templates, map(is_, verdicts, repeat(_NOVEL))))
-            distinct = dict.fromkeys(novel)
-            single = len(distinct) == len(novel)
-            silent = self._learn_silent(distinct, seen=single) if len(distinct) >= _MANY else None
-            if single and silent:  # their first lines pass, and here are no others
-                if len(silent) == len(templates):
-                    return [_KEPT] * len(templates)
-                judged = zip(templates, verdicts, strict=True)
-                return [_KEPT if verdict is _NOVEL and each in silent else verdict for each, verdict in judged]
-            if len(distinct) * 2 <= len(novel):
-                for each in distinct:
-                    if each not in self._cache and self._learn(each) is _ONCE:
-                        self._unseen.add(each)
-                silent = distinct.keys()
-            if silent:
-                verdicts = list(map(self._cache.get, templates, repeat(_NOVEL)))
-        return verdicts
-
-    def _learn_silent(self, distinct: dict[bytes, None], *, seen: bool) -> AbstractSet[bytes] | None:
-        """Learn all those new templates at once that nothing speaks of, and give them; None where it is not done.
-
-        Of each that was not `seen` the first line has yet to be judged.
-        """
-        sizes = list(map(len, distinct))
-        size = sum(sizes)
-        room = self._cache_limit - len(self._cache) - len(distinct)
-        if room < 0 or self._cache_bytes + size > self._cache_limit * _MEAN_BYTES:
-            return None
-        spoken = self._silence.spoken(distinct)
-        if spoken is None:
-            return None
-        if max(sizes) > ROUTINE_BYTES:
-            spoken.update(each for each in distinct if len(each) > ROUTINE_BYTES)
-        silent = distinct.keys() - spoken if spoken else distinct.keys()
-        verdict = _KEPT if self._repeats is None else _ONCE
-        self._cache.update(zip(silent, repeat(verdict), strict=False))
-        self._cache_bytes += size - sum(map(len, spoken))
-        if self._repeats is not None and not seen:
-            self._unseen |= silent
-        return silent
 
     def _segment(self, segment: Segment) -> None:
         """Judge one piece of a line. Of a run of bars the first and the last one matter, unless a record is open.
@@ -453,7 +346,7 @@ class Compressor:
             self._end_bars()
             self._long(segment)
             return
-        verdict = self._verdict(template(segment.raw))
+        verdict = self._verdict_of(template(segment.raw))
         if segment.bar and not self._hold and not self._guarded(segment.raw, verdict):
             if not self._painted:
                 self._painted = True
@@ -471,7 +364,7 @@ class Compressor:
         if self._bar is not None:
             bar = self._bar
             self._bar = None
-            self._line(bar.number, bar.raw, self._verdict(template(bar.raw)), bar=True)
+            self._line(bar.number, bar.raw, self._verdict_of(template(bar.raw)), bar=True)
 
     def _long(self, segment: Segment) -> None:
         """Keep a cut line: filters do not see whole what they would have to match from end to end."""
@@ -481,7 +374,7 @@ class Compressor:
             self._hold = RECORD_HOLD_LINES
         self._keep(segment.number, segment.raw, guarded=segment.guarded, opens=opens, truncated=True)
 
-    def _line(self, number: int, raw: bytes, verdict: _Verdict | None, *, bar: bool = False) -> bool:
+    def _line(self, number: int, raw: bytes, verdict: Verdict | None, *, bar: bool = False) -> bool:
         """Decide on one line of a known template, None of those that are dropped; say if a record is open after it."""
         if verdict is None:
             if self._hold:
@@ -553,76 +446,7 @@ class Compressor:
             held.sort(key=lambda line: line.number)
             self._out += held
 
-    def _guarded(self, raw: bytes, verdict: _Verdict | None) -> bool:
+    def _guarded(self, raw: bytes, verdict: Verdict | None) -> bool:
         if verdict is None or verdict.guard is Answer.NO:
             return False
         return verdict.guard is Answer.SURE or self._guard.hits(raw)
-
-    def _verdict(self, line_template: bytes) -> _Verdict | None:
-        verdict = self._cache.get(line_template, _NOVEL)
-        if verdict is _NOVEL:
-            return self._learn(line_template)
-        return self._again(line_template) if verdict is _ONCE else verdict
-
-    def _again(self, line_template: bytes) -> _Verdict:
-        """The verdict of a template that nothing speaks of, which its second line decides: most have no second."""
-        if line_template in self._unseen:
-            self._unseen.discard(line_template)
-            return _KEPT
-        verdict = self._cache.get(line_template)
-        if verdict is _ONCE or verdict is None:
-            shape = None if self._repeats is None else self._repeats.shape(line_template)
-            verdict = _KEPT
-            if shape is not None:
-                verdict = _Verdict(None, (), Answer.NO, Answer.NO)
-                verdict.shape = shape
-            if line_template in self._cache:
-                self._cache[line_template] = verdict
-        return verdict
-
-    def _fate(self, line_template: bytes) -> Fate | None:
-        """What becomes of the lines of a template, if one rule decides."""
-        verdict = self._judged(line_template)
-        if verdict is None:
-            return Fate()
-        hit = verdict.sure
-        return None if verdict.rule is None or hit is None else Fate(verdict.rule, hit.writer, hit.step or (0, 0))
-
-    def _learn(self, line_template: bytes) -> _Verdict | None:
-        """Judge a template that the cache does not know."""
-        verdict = self._judged(line_template)
-        self._remember(line_template, verdict)
-        return verdict
-
-    def _judged(self, line_template: bytes) -> _Verdict | None:
-        judged = self._filters.judge(line_template, self._kind)
-        guard = self._guard.judge(line_template)
-        opener = self._openers.judge(line_template)
-        verdict: _Verdict | None
-        if judged is NOTHING and not guard and not opener:
-            verdict = _KEPT if self._repeats is None else _ONCE
-        else:
-            verdict = _Verdict(judged.sure, judged.maybe, guard, opener)
-            if judged is NOTHING and self._repeats is not None and Answer.SURE not in {guard, opener}:
-                verdict.shape = self._repeats.shape(line_template)
-            if judged.sure is not None and not judged.maybe and not guard and not opener:
-                rule = judged.sure.rule
-                verdict.rule = b"%d" % rule.index
-                if rule.progress:
-                    verdict.writer = self._progress.writers(rule.id).get
-                elif rule.action == "drop":
-                    verdict = None
-                else:
-                    verdict.full = self._quota.full(rule.id)
-        return verdict
-
-    def _remember(self, line_template: bytes, verdict: _Verdict | None) -> None:
-        size = len(line_template)
-        if size > ROUTINE_BYTES:  # no filter judges those, and they would fill the memory
-            return
-        if len(self._cache) >= self._cache_limit or self._cache_bytes + size > self._cache_limit * _MEAN_BYTES:
-            self._evicted += len(self._cache)
-            self._cache.clear()
-            self._cache_bytes = 0
-        self._cache[line_template] = verdict
-        self._cache_bytes += size

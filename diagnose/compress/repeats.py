@@ -105,8 +105,8 @@ class Repeats:
 
     def take(
         self, shape: Shape, number: int, raw: bytes, out: list[KeptLine], *, must: bool = False, bar: bool = False
-    ) -> None:
-        """Pass a line on to `out`, which it does at once if it `must`, or hold it back."""
+    ) -> bool:
+        """Pass a line on to `out`, which it does at once if it `must`, or hold it back; say if its writer was worn."""
         name = raw[shape.name]
         writer = shape.writers.get(name)
         if writer is None:
@@ -114,6 +114,7 @@ class Repeats:
                 self._forget(out)
             self._known += 1
             writer = shape.writers[name] = _Writer()
+        worn = writer.every > 1
         fell = bool(shape.numbers) and _follow(writer, [int(raw[span]) for span in shape.numbers])
         writer.seen += 1
         if must or fell or writer.seen >= writer.every:
@@ -132,7 +133,7 @@ class Repeats:
             else:
                 writer.every = 1
             out.append(KeptLine(number, raw, progress="" if bar else None))
-            return
+            return worn
         if writer.raw is None:
             self._holding.append(writer)
         else:
@@ -140,6 +141,7 @@ class Repeats:
         writer.number = number
         writer.raw = raw
         writer.bar = bar
+        return worn
 
     def worn(self, shape: Shape | None, raw: bytes) -> bool:
         """Whether the writer of this line has printed many of its kind, so that it is as good as routine."""

@@ -69,6 +69,15 @@ def add_frame(frames: list[Frame], frame: Frame) -> None:
         del frames[MAX_FRAMES // 2 : -MAX_FRAMES // 2]
 
 
+def add_frames(frames: list[Frame], more: Sequence[Frame]) -> None:
+    """Append frames in a row, as `add_frame` would one by one."""
+    if len(frames) + len(more) <= 2 * MAX_FRAMES:
+        frames += more
+        return
+    for frame in more:
+        add_frame(frames, frame)
+
+
 def innermost_user_frame(exception: RaisedException) -> Frame | None:
     """The frame nearest to the raise that is the user's own code."""
     return next((frame for frame in reversed(exception.frames) if frame.user), None)

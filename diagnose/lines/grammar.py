@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from itertools import count, repeat
 from typing import Protocol
 
 from diagnose.models import Line, Record
@@ -40,11 +39,13 @@ class Builder(Protocol):
 class Lines:
     """Collects the lines of one record, at most `limit`: of longer ones the head, the tail and marked lines stay."""
 
-    __slots__ = ("_entries", "_limit", "next")
+    __slots__ = ("_limit", "_lines", "_marked", "_serials", "next")
 
     def __init__(self, limit: int) -> None:
         self._limit = max(limit, 4)
-        self._entries: list[tuple[int, Line, bool]] = []
+        self._lines: list[Line] = []
+        self._serials: list[int] | None = None  # of the lines; None as long as each stands at the place of its number
+        self._marked: set[int] = set()
         self.next = 0  # the serial number of the next line
 
     def __len__(self) -> int:
@@ -53,49 +54,55 @@ class Lines:
     def add(self, line: Line, *, keep: bool = False) -> int:
         """Take a line and return its serial number, to be turned into an index by `finish`."""
         serial = self.next
-        self._entries.append((serial, line, keep))
+        self._lines.append(line)
         self.next = serial + 1
-        if len(self._entries) > 2 * self._limit:
+        if keep:
+            self._marked.add(serial)
+        if self._serials is not None:
+            self._serials.append(serial)
+        if len(self._lines) > 2 * self._limit:
             self._trim()
         return serial
 
     def extend(self, lines: Sequence[Line]) -> None:
         """Take lines in a row, as `add` would one by one."""
-        place = 0
-        while place < len(lines):
-            some = lines[place : place + 2 * self._limit + 1 - len(self._entries)]
-            self._entries.extend(zip(count(self.next), some, repeat(False)))
-            self.next += len(some)
-            place += len(some)
-            if len(self._entries) > 2 * self._limit:
-                self._trim()
+        if self._serials is None and len(self._lines) + len(lines) <= 2 * self._limit:
+            self._lines += lines
+            self.next += len(lines)
+            return
+        for line in lines:
+            self.add(line)
 
     def pop_blank_tail(self) -> list[Line]:
         """Take back the blank lines at the end: they separate this record from what follows."""
-        end = len(self._entries)
-        while end > 1 and not self._entries[end - 1][1].body.strip() and not self._entries[end - 1][2]:
+        lines = self._lines
+        end = len(lines)
+        while end > 1 and not lines[end - 1].body.strip() and self._serial(end - 1) not in self._marked:
             end -= 1
-        tail = [line for _, line, _ in self._entries[end:]]
-        del self._entries[end:]
+        tail = lines[end:]
+        if tail:
+            self._serials = [self._serial(place) for place in range(end)]
+            del lines[end:]
         return tail
 
     def finish(self) -> tuple[tuple[Line, ...], dict[int, int]]:
         """The lines that stay, and the index of each by serial number."""
-        if len(self._entries) > self._limit:
+        if len(self._lines) > self._limit:
             self._trim()
-        return (
-            tuple(line for _, line, _ in self._entries),
-            {serial: index for index, (serial, _, _) in enumerate(self._entries)},
-        )
+        places = range(len(self._lines))
+        return tuple(self._lines), dict(zip(self._serials or places, places, strict=True))
+
+    def _serial(self, place: int) -> int:
+        return place if self._serials is None else self._serials[place]
 
     def _trim(self) -> None:
         head = self._limit // 2
-        tail = self._limit - head
-        middle = [entry for entry in self._entries[head:-tail] if entry[2]]
-        room = self._limit // 4
-        middle = middle[:room]
+        places = range(len(self._lines))
+        middle = [place for place in places[head : head - self._limit] if self._serial(place) in self._marked]
+        middle = middle[: self._limit // 4]
         # Marked lines take their room from the head, so that the bound holds.
-        self._entries = self._entries[: head - len(middle)] + middle + self._entries[-tail:]
+        stay = [*places[: head - len(middle)], *middle, *places[head - self._limit :]]
+        self._lines, self._serials = [self._lines[place] for place in stay], [self._serial(place) for place in stay]
 
 
 def plain(line: Line) -> Record:

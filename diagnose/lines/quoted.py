@@ -116,6 +116,12 @@ class Quotes:
             self._open[stream] = _MAX_OPEN
         return True
 
+    def read_indented(self, body: str, stream: str) -> bool:
+        """What `read` says of a bare line that begins with a blank."""
+        if self._open or len(body) > _USUAL or _known_indented(body):
+            return self.read(body, stream, bare=True)
+        return False
+
     def _continues(self, body: str, stream: str) -> bool:
         left = self._open[stream] - 1
         if left <= 0 or _TRACEBACK in body:

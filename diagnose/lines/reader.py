@@ -133,7 +133,7 @@ class LineReader:
                 return [self._line(tag + item, known, start, kept) for item, known in inner]
         line = self._line(text, head, start, kept)
         if text.startswith("  ", start) and not depth and self._device is None and self._known.doubted == doubted:
-            self._seats.note(text, start, head, line.stream)
+            self._seats.note(line, start, head)
         return [line]
 
     def _unwrapped(self, text: str, c: str, head: Head, kept: KeptLine, depth: int) -> list[Part] | None:
@@ -175,27 +175,26 @@ class LineReader:
 
     def _seated(self, text: str, seat: Seat, kept: KeptLine) -> Line:
         """A further line of a seat: an indented one, of a writer whose name was read before."""
-        head, source = seat.head, self._source
         body = text[seat.start :] if seat.start else text
-        if head.tagged and self._shown.get(seat.place) != seat.shown:
-            self._show(head)
+        if seat.tagged and self._shown.get(seat.place) != seat.shown:
+            self._show(seat.head)
         if self._known.labelled is None:
             self._known.unlabelled()
         return Line(
-            source,
+            self._source,
             kept.number,
             text,
             body,
             seat.stream,
             None,
             None,
-            source.rank if head.rank is None else head.rank,
-            source.local_rank if head.local_rank is None else head.local_rank,
-            source.host if head.host is None else head.host,
-            head.pid,
-            head.gpu,
-            head.level,
-            self._quotable and self._quotes.read(body, seat.stream, bare=True),
+            seat.rank,
+            seat.local_rank,
+            seat.host,
+            seat.pid,
+            seat.gpu,
+            seat.level,
+            self._quotable and self._quotes.read_indented(body, seat.stream),
             kept.progress,
             kept.guarded,
             kept.routine,

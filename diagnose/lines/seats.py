@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from diagnose.dataclass import dataclass
 from diagnose.lines.heads import Head
+from diagnose.models import Line
 
 _NAME_CHARS = 80
 _MAX_SEATS = 8192
@@ -26,8 +27,16 @@ class Seat:
     start: int
     head: Head
     stream: str
+    rank: int | None
+    local_rank: int | None
+    host: str | None
+    pid: int | None
+    gpu: str | None
+    level: str | None
     place: tuple[str, int | None, int | None]
     shown: tuple[int | None, ...]
+    tagged: bool
+    placed: bool
 
 
 class NoSeats:
@@ -37,8 +46,8 @@ class NoSeats:
         """The seat of a line that has one."""
         return None
 
-    def note(self, text: str, start: int, head: Head, stream: str) -> None:
-        """Remember what the prefixes of a line were found to say."""
+    def note(self, line: Line, start: int, head: Head) -> None:
+        """Remember what the prefixes of a line, up to `start`, were found to say."""
 
 
 class Seats(NoSeats):
@@ -53,12 +62,13 @@ class Seats(NoSeats):
         if at < 0:
             return None
         seat = self._seats.get(text[: at + 3])
-        if seat is None or not _is_plain(text, at) or (seat.head.place and not _is_placed(text)):
+        if seat is None or not _is_plain(text, at) or (seat.placed and not _is_placed(text)):
             return None
         return seat
 
-    def note(self, text: str, start: int, head: Head, stream: str) -> None:
+    def note(self, line: Line, start: int, head: Head) -> None:
         """Remember what the prefixes of a line were found to say, where others with its beginning say the same."""
+        text = line.text
         at = text.find("  ", 0, _NAME_CHARS)
         if at < 0 or not at <= start <= at + 1 or not text.startswith("  ", start) or not _is_plain(text, at):
             return
@@ -70,7 +80,10 @@ class Seats(NoSeats):
         if len(self._seats) >= _MAX_SEATS:
             self._seats.clear()
         place = (head.place, head.writer_local, head.task)
-        self._seats[text[: at + 3]] = Seat(start, head, stream, place, (head.writer_rank, head.writer_rank))
+        self._seats[text[: at + 3]] = Seat(
+            start, head, line.stream, line.rank, line.local_rank, line.host, line.pid, line.gpu, line.level,
+            place, (head.writer_rank, head.writer_rank), head.tagged, bool(head.place),
+        )  # fmt: skip
 
 
 def _is_plain(text: str, at: int) -> bool:

@@ -135,7 +135,7 @@ class TracebackBuilder:
         record = Record(
             kind="launcher_summary" if launcher else "traceback",
             lines=lines,
-            text="\n".join(line.text for line in lines),
+            text="\n".join([line.text for line in lines]),
             exceptions=exceptions,
             failures=failures_of_exceptions(exceptions),
             fields={"ignored": "true"} if self._ignored else {},

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from diagnose.dataclass import dataclass, field
-from diagnose.lines.frames import add_frame, make_frame, read_file_line
+from diagnose.lines.frames import add_frame, add_frames, make_frame, read_file_line
 from diagnose.lines.grammar import Step
 from diagnose.lines.traceback_lines import (
     CHAIN_SENTENCES,
@@ -76,13 +76,9 @@ CODE: Final = Frame("", None, None, user=False)
 """Stands for a line of code below a frame."""
 
 
-def _plain(body: str) -> Frame | None:
-    """The frame that a line names, or `CODE`; None where it needs a closer look."""
-    return _plain_line(body) if len(body) <= _USUAL else None
-
-
 @lru_cache(maxsize=4096)  # ranks that die at once show the same lines
-def _plain_line(body: str) -> Frame | None:
+def _plain(body: str) -> Frame | None:
+    """The frame that a line of the usual length names, or `CODE`; None where it needs a closer look."""
     if body[:1] not in {" ", "\t"} or HEADER in body:
         return None
     stripped = body.lstrip()
@@ -174,19 +170,27 @@ class TracebackParser:
         """Takes lines from `place` on as long as they are frames and code; how many. What `push` would do, at once."""
         if self.state is not _State.FRAMES or self._lead or self._gutter or self._base:
             return 0
-        end = place
+        taken = 0
+        last = CODE
+        frames: list[Frame] = []
         for line in islice(lines, place, None):
-            plain = _plain(line.body)
+            body = line.body
+            plain = _plain(body) if len(body) <= _USUAL else None
             if plain is None:
                 break
-            end += 1
-            if plain is CODE:
-                self._expect_code = False
-            else:
-                self._take_frame(line.body, plain)
-        if end > place:
+            taken += 1
+            if plain is not CODE:
+                frames.append(plain)
+            last = plain
+        if taken:
             self.raised_now = False
-        return end - place
+            self._expect_code = last is not CODE
+        if frames:
+            self._noise = self._blank = 0
+            self._bare_frames = False
+            self.frames_seen += len(frames)
+            add_frames(self._frames, frames)
+        return taken
 
     def exceptions(self, index: Callable[[int], int | None]) -> tuple[RaisedException, ...]:
         """The exceptions in the order raised; `index` turns a serial number into an index of the record's lines."""
