@@ -5,6 +5,8 @@ In: a `ServiceConfig`. Out: an exit code, when a signal has ended it: what is in
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import signal
 import socket
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ import structlog
 import uvicorn
 
 from diagnose.api.app import create_app, refuse_open
+from diagnose.api.wire import Patient
 from diagnose.errors import DiagnoseError, UsageError
 from diagnose.service.settings import ServiceConfig
 
@@ -22,6 +25,7 @@ _WAITING = 2_048
 
 def serve(config: ServiceConfig, environment: Mapping[str, str]) -> int:
     """Serves until it is asked to end. Raises `UsageError` where it cannot listen."""
+    _take_all_files()
     app = create_app(config, environment)
     refuse_open(app.state.running)  # here, so that it is told in one line
     listening = _listen(config)
@@ -32,6 +36,7 @@ def serve(config: ServiceConfig, environment: Mapping[str, str]) -> int:
     server = uvicorn.Server(
         uvicorn.Config(
             app,
+            http=Patient,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -54,6 +59,14 @@ def serve(config: ServiceConfig, environment: Mapping[str, str]) -> int:
     if failed:
         raise failed[0]
     return 0 if server.started else 2
+
+
+def _take_all_files() -> None:
+    """Has as many files open at once as the system grants: each connection is one, and the usual 1024 are few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _listen(config: ServiceConfig) -> socket.socket:

@@ -123,7 +123,12 @@ class Pool:
         """A process that is ready; where none can be made, none, after a while."""
         if self._closing:
             return None
-        child = _Child(self._environment)
+        try:
+            child = _Child(self._environment)
+        except OSError as error:  # too many files or processes, no memory
+            _say(f"no process can be made to diagnose in: {error.strerror}; tried again")
+            time.sleep(1.0)
+            return None
         self._children[turn] = child
         if child.ready():
             return child
@@ -164,7 +169,7 @@ class _Child:
         """Waits until it is ready; False where it never will be."""
         answer = self._next(_START)
         if answer is not None and "broken" in answer:
-            sys.stderr.write(json.dumps({"event": answer["broken"], "level": "error", "logger": "pool"}) + "\n")
+            _say(answer["broken"])
         return answer is not None and "ready" in answer
 
     @property
@@ -222,3 +227,8 @@ class _Child:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _say(text: str) -> None:
+    """A line for whoever runs the service."""
+    sys.stderr.write(json.dumps({"event": text, "level": "error", "logger": "pool"}) + "\n")
