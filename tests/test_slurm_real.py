@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from diagnose.integrations.acting import Action, Actor, Caps, SlurmActor
+from diagnose.integrations.notices import JobRef
 from tests.commandline import ROOT
 from tests.slurmcluster import Cluster, cluster, missing
 from tests.test_readme import behind
@@ -225,6 +227,60 @@ def test_a_job_that_succeeds_is_left_alone(slurm: Cluster) -> None:
     slurm.ended(number)
     slurm.until(lambda: not list((slurm.folder / "diagnose" / "jobs").glob(f"{number}-*")), "the hook to be done")
     assert "diagnose" not in slurm.call("sacct", "-j", number, "-X", "-n", "-P", "-o", "Comment")
+
+
+@pytest.fixture
+def acts(slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Action], list[str]]:
+    """Does a thing, rehearsed two days ago, about a job."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    trail = tmp_path / "acted.jsonl"
+    past = [{"at": time.time() - 2 * 86_400, "cluster": "lab", "outcome": "rehearsed", "job": "0", "attempt": 0}]
+    rows = [{**one, "kind": kind, "workload": "ada/n"} for one in past for kind in ("drain", "requeue")]
+    trail.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def act(number: str, action: Action) -> list[str]:
+        actor = Actor(SlurmActor(), str(trail), "act", Caps(nodes=1))
+        return actor.act(JobRef("lab", number, 0, "qx7b", "ada"), [action])
+
+    return act
+
+
+def test_a_node_is_drained_and_says_why(slurm: Cluster, acts: Callable[[str, Action], list[str]]) -> None:
+    why = "diagnose: ECCError in job 4711: Xid 48 on GPU 0000:52:00, a=b 'c'"
+    (said,) = acts("4710", Action("drain", "no-such-node", why))
+    assert said.startswith("drain no-such-node: failed (")
+    action = Action("drain", slurm.node, why)
+    try:
+        assert acts("4711", action) == [f"drain {slurm.node}: done"]
+        shown = slurm.call("sinfo", "-h", "-R", "-o", "%E")
+        assert shown.strip() == why
+        assert "drain" in slurm.call("sinfo", "-h", "-o", "%T")
+        assert acts("4712", action) == [f"drain {slurm.node}: refused (it is drained or down already)"]
+    finally:
+        slurm.call("scontrol", "update", f"nodename={slurm.node}", "state=resume")
+
+
+def test_a_job_is_requeued_elsewhere(slurm: Cluster, acts: Callable[[str, Action], list[str]]) -> None:
+    number = slurm.submit("exit 3\n")
+    slurm.ended(number)
+    assert acts(number, Action("requeue", number, "why", (slurm.node,))) == [f"requeue {number}: done"]
+    waits = slurm.job(number)
+    assert (waits["JobState"], waits["ExcNodeList"], waits["Restarts"]) == ("PENDING", slurm.node, "1")
+    assert waits["Priority"] != "0"  # it is not held: with another node it would run
+    slurm.call("scancel", number)
+
+
+def test_a_job_is_requeued_and_runs_again(slurm: Cluster, acts: Callable[[str, Action], list[str]]) -> None:
+    number = slurm.submit('[ "${SLURM_RESTART_COUNT:-0}" = 1 ]\n')
+    slurm.ended(number)
+    assert acts(number, Action("requeue", number, "why")) == [f"requeue {number}: done"]
+    slurm.call("scontrol", "update", f"jobid={number}", "starttime=now")  # Slurm has it wait two minutes
+    slurm.until(lambda: slurm.job(number)["JobState"] == "COMPLETED", "its second attempt")
+    once = slurm.submit("exit 3\n", "--no-requeue")
+    slurm.ended(once)
+    (said,) = acts(once, Action("requeue", once, "why"))
+    assert said.startswith(f"requeue {once}: failed (")
 
 
 def test_the_readmes_slurm_prints_what_it_shows(tmp_path: Path) -> None:
