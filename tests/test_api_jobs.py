@@ -230,3 +230,37 @@ def test_what_a_killed_server_has_acknowledged_is_there(tmp_path: Path) -> None:
             process.wait(30)
             assert process.stderr is not None
             process.stderr.close()
+
+
+def test_chunks_are_limited_by_their_bytes_not_by_their_number(tmp_path: Path) -> None:
+    with serving(tmp_path, DIAGNOSE_RATE="2", DIAGNOSE_STREAM_MB="1", **SOON) as client:
+        line = b"step 1 loss 2.0\n"
+        for number in range(10):
+            assert put(client, f"{AT}/logs/a.log", line, number * len(line)).status_code == 200
+        whole = line * 65_536
+        assert put(client, f"{AT}/logs/b.log", whole, 0).status_code == 200  # what is left is enough to begin
+        refused = put(client, f"{AT}/logs/b.log", line, len(whole))
+        assert (refused.status_code, int(refused.headers["retry-after"]) >= 1) == (429, True)
+        assert "MB of streamed logs" in refused.json()["detail"]
+        assert client.post(f"{AT}/end", json={}).status_code == 202  # a request like any other
+
+
+def test_small_chunks_count_too(tmp_path: Path) -> None:
+    with serving(tmp_path, DIAGNOSE_STREAM_MB="1", **SOON) as client:
+        answers = [put(client, f"{AT}/logs/a.log", b"", 0).status_code for _ in range(100)]
+    assert (answers[0], answers[-1]) == (200, 429)
+
+
+def test_the_chunks_of_a_log_are_one_row_of_the_audit(tmp_path: Path) -> None:
+    with serving(tmp_path, **SOON) as client:
+        for offset in (0, 2, 4, 99, 99):
+            put(client, f"{AT}/logs/a.log", b"x\n", offset)
+        put(client, f"{AT}/logs/b.log", b"x\n", 0)
+        rows: list[tuple[str, int]] = []
+        until = time.monotonic() + 10
+        while len(rows) < 3 and time.monotonic() < until:
+            time.sleep(0.1)
+            items = client.get("/v1/audit").json()["items"]
+            rows = [(one["object"], one["status"]) for one in items if one["action"].startswith("PUT ")]
+    log = AT.removeprefix("/v1/jobs/")
+    assert sorted(rows) == [(f"{log}/a.log", 200), (f"{log}/a.log", 409), (f"{log}/b.log", 200)]

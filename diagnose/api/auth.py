@@ -19,6 +19,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from diagnose.api.problems import ProblemError, retry_after
+from diagnose.api.running import Running
 from diagnose.errors import StoreError
 from diagnose.service.keys import LOCAL, Caller, Keys
 from diagnose.service.opening import Opening
@@ -88,7 +89,6 @@ class Gate:
 
 
 def _caller(request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> Caller:
-    running = request.app.state.running
     gate: Gate = request.app.state.gate
     if bearer is None and "authorization" in request.headers:
         raise ProblemError(401, "Authorization must be `Bearer dk_...`", {"WWW-Authenticate": "Bearer"})
@@ -98,11 +98,21 @@ def _caller(request: Request, bearer: Annotated[HTTPAuthorizationCredentials | N
         raise ProblemError(401, f"{said}; `diagnose keys add` makes one", {"WWW-Authenticate": "Bearer"})
     if caller.local:
         refuse_foreign(request)
-    wait = running.rates.wait(caller.key)
-    if wait:
-        raise ProblemError(429, f"more than {running.config.bounds.rate} requests a minute", retry_after(wait))
     request.scope["caller"] = caller
     return caller
+
+
+def _of_requests(running: Running, caller: Caller) -> None:
+    """Takes one request of those that a key has."""
+    if wait := running.rates.wait(caller.key):
+        raise ProblemError(429, f"more than {running.config.bounds.rate} requests a minute", retry_after(wait))
+
+
+def _of_bytes(running: Running, caller: Caller) -> None:
+    """Sees that a key has bytes left; `Running.streamed` takes them when they are known."""
+    if wait := running.stream_rates.wait(caller.key):
+        megabytes = running.config.bounds.stream_rate >> 20
+        raise ProblemError(429, f"more than {megabytes} MB of streamed logs a minute", retry_after(wait))
 
 
 def refuse_foreign(request: Request, sites: tuple[str, ...] = ("none", "same-origin")) -> None:
@@ -116,10 +126,11 @@ def refuse_foreign(request: Request, sites: tuple[str, ...] = ("none", "same-ori
         )
 
 
-def needs(scope: str) -> Callable[..., Caller]:
-    """A dependency: whoever asks, if they may do what the scope names."""
+def needs(scope: str, take: Callable[[Running, Caller], None] = _of_requests) -> Callable[..., Caller]:
+    """A dependency: whoever asks, if they may do what the scope names, and do not ask too often."""
 
-    def allowed(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+    def allowed(request: Request, caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+        take(request.app.state.running, caller)
         if not caller.may(scope):
             raise ProblemError(403, f"this key may not do that: it needs the scope {scope}")
         return caller
@@ -128,6 +139,7 @@ def needs(scope: str) -> Callable[..., Caller]:
 
 
 Submitter = Annotated[Caller, Depends(needs("submit"))]
+Streamer = Annotated[Caller, Depends(needs("submit", _of_bytes))]
 Reader = Annotated[Caller, Depends(needs("read"))]
 Critic = Annotated[Caller, Depends(needs("feedback"))]
 Admin = Annotated[Caller, Depends(needs("admin"))]

@@ -20,6 +20,7 @@ from diagnose.service.audit import Act
 
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_CHUNKS: Final = "/v1/jobs/{cluster}/{job_id}/{attempt}/logs/"
 _STRICT: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -140,6 +141,7 @@ class Around:
                 status,
                 scope["request_id"],
                 address,
+                goes_on=route.startswith(_CHUNKS),
             )
         )
 

@@ -42,6 +42,7 @@ from diagnose.store.service_tables import Submission
 _TICK: Final = 2.0
 _SOON: Final = 1.0
 _OVERDUE: Final = 60.0  # seconds after which a job is taken up though nobody says that its last ranks have spoken
+_CHUNK_COSTS: Final = 16 * 1024  # bytes that could be taken in the time that a chunk takes anyway
 _TIDY: Final = 600.0
 
 
@@ -56,6 +57,7 @@ class Running:
         self.spool = Spool(config.spool, most_bytes=config.bounds.spool_bytes, upload_bytes=config.bounds.upload_bytes)
         self.metrics = Metrics()
         self.rates = Rates(config.bounds.rate)
+        self.stream_rates = Rates(config.bounds.stream_rate)
         self.recent = Recent()
         self.trail = Trail(self.opening.database)
         self.live = live_of(config, self._hand_in, self._stalled)
@@ -134,6 +136,10 @@ class Running:
             Claims(self.opening.database()).shown(id)
         except StoreError as error:
             self.opening.failed(error)
+
+    def streamed(self, key: str, size: int) -> None:
+        """Takes the bytes of a chunk from those that a key has; a small one counts as much as its handling costs."""
+        self.stream_rates.spend(key, max(size, _CHUNK_COSTS) - 1)
 
     # While the database is away
 

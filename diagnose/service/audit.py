@@ -1,7 +1,8 @@
 """Who read or changed what, and when: a row for each request that did, without a text of any log.
 
 In: what a request was about. Out: rows, written by a thread of its own so that nobody waits for them; when the database
-is away they wait, a bounded number, and what is lost then is counted. `Trail.recent` is how administrators read them.
+is away they wait, a bounded number, and what is lost then is counted. Of what goes on and on, such as the chunks of one
+log, there is one row an hour. `Trail.recent` is how administrators read them.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ _HELD: Final = 100_000
 _BATCH: Final = 500
 _GATHER: Final = 0.5  # seconds
 _KEEP: Final = 400 * 86_400.0  # seconds: a year and a bit
+_GOES_ON: Final = 3_600.0  # seconds that one row speaks for
+_KNOWN: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing that somebody did."""
+    """One thing that somebody did; `goes_on` where it is one of many alike."""
 
     key: str
     action: str
@@ -36,6 +39,7 @@ class Act:
     status: int
     request: str
     address: str
+    goes_on: bool = False
 
 
 class Trail:
@@ -45,12 +49,16 @@ class Trail:
         self._database = database
         self._clock = clock
         self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(_HELD)
+        self._going_on: dict[tuple[object, ...], float] = {}
+        self._lock = threading.Lock()
         self.lost = 0
         self._thread = threading.Thread(target=self._write, name="audit", daemon=True)
         self._thread.start()
 
     def note(self, act: Act) -> None:
         """Takes one down."""
+        if act.goes_on and self._is_known(act):
+            return
         row = {
             "at": self._clock(),
             "key_id": act.key,
@@ -65,6 +73,18 @@ class Trail:
             self._waiting.put_nowait(row)
         except queue.Full:
             self.lost += 1
+
+    def _is_known(self, act: Act) -> bool:
+        """Whether a row of this hour speaks for it: the same key doing the same, with the same end."""
+        what, now = (act.key, act.address, act.action, act.project, act.object, act.status), self._clock()
+        with self._lock:
+            if now - self._going_on.get(what, 0.0) < _GOES_ON:
+                return True
+            self._going_on.pop(what, None)
+            self._going_on[what] = now  # the oldest stand first
+            if len(self._going_on) > _KNOWN:
+                del self._going_on[next(iter(self._going_on))]
+        return False
 
     def close(self) -> None:
         """Writes what waits, for a few seconds."""

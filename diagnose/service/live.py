@@ -31,13 +31,13 @@ _SILENT: Final = 2 * 86_400.0  # seconds after which a job is watched no more
 class _Job:
     """A job that is watched: the newest bytes of its logs that nobody has looked at yet."""
 
-    __slots__ = ("heard", "signs", "tails", "watch")
+    __slots__ = ("heard", "looked", "signs", "tails", "watch")
 
     def __init__(self, now: float, settings: StallSettings) -> None:
         self.watch = StallWatch(now, settings)
         self.tails: dict[str, bytes] = {}
         self.signs: list[Sign] = []
-        self.heard = now
+        self.heard = self.looked = now
 
 
 class Live:
@@ -65,7 +65,6 @@ class Live:
         self._late = Latecomers[JobKey](waits)
         self._ends: dict[str, tuple[JobKey, int]] = {}  # by their names in the spool: how often each was heard
         self._jobs: dict[JobKey, _Job] = {}
-        self._looked = clock()
         self._log = structlog.get_logger("diagnose.live")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="live", daemon=True)
@@ -144,9 +143,7 @@ class Live:
             if not done:
                 with self._lock:
                     self._late.again(job, now + _TRY_AGAIN)
-        if now - self._looked >= _LOOK:
-            self._looked = now
-            self._look(now)
+        self._look(now)
 
     def _meet(self, now: float) -> None:
         """Hear from the spool which jobs have ended, what came of them, and which were handed in: by any process."""
@@ -182,12 +179,13 @@ class Live:
         return True
 
     def _look(self, now: float) -> None:
-        """See which jobs get on."""
+        """See which jobs get on: those that were not looked at for a while, so that not all are at once."""
         with self._lock:
             for job in [job for job, watched in self._jobs.items() if now - watched.heard > _SILENT]:
                 del self._jobs[job]
-            jobs = list(self._jobs.items())
+            jobs = [(job, watched) for job, watched in self._jobs.items() if now - watched.looked >= _LOOK]
         for job, watched in jobs:
+            watched.looked = now
             with self._lock:
                 tails, watched.tails = watched.tails, {}
                 signs, watched.signs = watched.signs, []
@@ -201,8 +199,14 @@ class Live:
                 if notice is not None:
                     self._on_stall(job, notice)
 
+    def _pause(self) -> float:
+        """Seconds until somebody is due, or might have come."""
+        with self._lock:
+            due = self._late.next_at()
+        return _TICK if due is None else min(_TICK, max(0.0, due - self._clock()))
+
     def _run(self) -> None:
-        while not self._stop.wait(_TICK):
+        while not self._stop.wait(self._pause()):
             try:
                 self.tick()
             except DiagnoseError as error:

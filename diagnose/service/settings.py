@@ -37,7 +37,8 @@ class Bounds:
     job_seconds: float = 300.0
     wait_seconds: float = 60.0
     tries: int = 3
-    rate: int = 1_200  # requests per minute and key
+    rate: int = 1_200  # requests per minute and key, but for chunks of streamed logs:
+    stream_rate: int = 2 * _GB  # bytes of these, expanded, per minute and key
     upload_keep: float = 86_400.0  # of uploads that no job names
     stream_keep: float = 7 * 86_400.0  # of streamed logs to which nothing comes any more
 
@@ -132,6 +133,7 @@ def config_of(environment: Mapping[str, str]) -> ServiceConfig:
             spool_bytes=_number(environment, "DIAGNOSE_SPOOL_MB", 1, 1 << 30, default.spool_bytes // _MB) * _MB,
             job_seconds=float(_number(environment, "DIAGNOSE_JOB_SECONDS", 1, 86_400, int(default.job_seconds))),
             rate=_number(environment, "DIAGNOSE_RATE", 1, 10_000_000, default.rate),
+            stream_rate=_number(environment, "DIAGNOSE_STREAM_MB", 1, 1 << 24, default.stream_rate // _MB) * _MB,
         ),
     )
 

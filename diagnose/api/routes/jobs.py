@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from diagnose.api import schemas
-from diagnose.api.auth import Submitter, project_for
+from diagnose.api.auth import Streamer, Submitter, project_for
 from diagnose.api.problems import ProblemError, retry_after
 from diagnose.api.routes.common import problems, running_of
 from diagnose.service.chunks import expanded
@@ -45,7 +45,7 @@ def _key(request: Request, caller: Caller, project: str | None, cluster: str, jo
 @router.put("/logs/{name:path}", response_model=schemas.Known, responses=problems(409, 413, 507), openapi_extra=_BODY)
 async def append(
     request: Request,
-    caller: Submitter,
+    caller: Streamer,
     cluster: Cluster,
     job_id: Number,
     attempt: Attempt,
@@ -76,8 +76,12 @@ async def append(
     encoding = request.headers.get("content-encoding", "").strip().lower()
 
     def take() -> schemas.Known:
-        chunk = Chunk(name, expanded(bytes(data), encoding, most), offset, generation, again, form, guard)
-        took = live.append(job, chunk, step)
+        plain = b""
+        try:
+            plain = expanded(bytes(data), encoding, most)
+        finally:
+            running.streamed(caller.key, max(len(plain), len(data)))
+        took = live.append(job, Chunk(name, plain, offset, generation, again, form, guard), step)
         running.metrics.uploaded.inc(took.new)
         return schemas.Known(generation=took.generation, offset=took.offset, new=took.new)
 
@@ -87,7 +91,7 @@ async def append(
 @router.get("/logs/{name:path}", response_model=schemas.Known, responses=problems())
 def known(
     request: Request,
-    caller: Submitter,
+    caller: Streamer,
     cluster: Cluster,
     job_id: Number,
     attempt: Attempt,
