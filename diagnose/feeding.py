@@ -11,13 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from diagnose.clock import Clock
-from diagnose.compress import Filters, Listeners, PassThrough, Ranges, Routine, add_counts
+from diagnose.compress import Filters, PassThrough, Ranges, Routine, add_counts
 from diagnose.errors import LimitExceeded, SourceError
 from diagnose.gathered import Gathered
 from diagnose.lines.columns import lines_of
-from diagnose.lines.interests import spoken_literals
 from diagnose.lines.order import restore
-from diagnose.lines.steps import STEP_LITERALS
 from diagnose.models import CompressionCounts, FilterRule, Input, Kept, LogSource, RuleSet, SourceKind
 from diagnose.reading import LEAP_LINES, LinesReading, SourceReader
 from diagnose.spread import HEAD_BYTES, Spread, kept_lines, with_head
@@ -47,8 +45,8 @@ class Feeding:
         self._advice = advice
         self._on_progress = on_progress
         self._advised: tuple[FilterRule, ...] = ()
-        self._filters = Filters(rules.filters)
-        self._listeners = Listeners(spoken_literals(), STEP_LITERALS)
+        self._filters = gathered.prepared.filters
+        self._listeners = gathered.prepared.listeners
         self._routines: dict[SourceKind, Routine] = {}
         self._with_gaps: list[str] = []
         self._bytes_left_out = 0

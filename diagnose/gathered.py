@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diagnose.compress import Guard
 from diagnose.dataclass import dataclass, field
-from diagnose.lines import Calendar, guard_keywords
+from diagnose.lines import Calendar
 from diagnose.lines.attempts import AttemptTracker
-from diagnose.lines.interests import EveryReader, Interests, line_literals
 from diagnose.lines.inventory import Inventory
 from diagnose.lines.jobs import JobNumbers
 from diagnose.lines.progress import ProgressReader
 from diagnose.lines.timeline import Timeline
 from diagnose.models import CompressionCounts, Line, LogSource, Record, RuleSet, SourceCoverage
+from diagnose.prepared import Prepared
 from diagnose.rules.aggregate import Aggregator
 from diagnose.rules.matcher import Matcher
 from diagnose.settings import Settings
@@ -48,7 +47,10 @@ class Covered:
 
 
 class Gathered:
-    """What all sources of one job add to; `hear` are told every line, `recorded` every record of a scheduler."""
+    """What all sources of one job add to; `hear` are told every line, `recorded` every record of a scheduler.
+
+    `prepared` is what was made of these rules before, where somebody has it.
+    """
 
     def __init__(
         self,
@@ -56,23 +58,22 @@ class Gathered:
         settings: Settings,
         hear: tuple[Callable[[Line], None], ...] = (),
         recorded: Callable[[Record], None] | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
+        if prepared is None or prepared.rules is not rules or prepared.compress != settings.compress:
+            prepared = Prepared(rules, compress=settings.compress)
+        self.prepared = prepared
         families = {name: entry.family for name, entry in rules.taxonomy.items()}
         self.settings = settings
         self.hear = hear
         self.recorded = recorded
         self.groups = Aggregator(settings.limits, families)
-        self.matcher = Matcher(rules, self.groups, settings.limits)
+        self.matcher = Matcher(rules, self.groups, settings.limits, prepared.gate)
         if settings.withheld:
             from diagnose.rules.without import Withheld
 
             self.matcher.sink = Withheld(self.groups, settings.withheld)
-        keywords = self.matcher.keywords
-        self.guard = Guard((*keywords, *guard_keywords()), line_literals() if settings.compress else ())
-        self.interests = EveryReader()
-        if settings.compress:
-            self.interests = Interests(keywords, self.guard)
-            self.matcher.share(self.guard.automaton, self.guard.patterns)
+        self.guard, self.interests = prepared.guard, prepared.interests
         self.progress = ProgressReader(rules.filters)
         self.inventory = Inventory()
         self.jobs = JobNumbers()

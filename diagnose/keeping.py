@@ -15,6 +15,7 @@ from diagnose.feeding import Feeding
 from diagnose.gathered import Gathered
 from diagnose.lines.order import newest_first
 from diagnose.models import LogSource, RuleSet, SourceKind
+from diagnose.prepared import Prepared
 from diagnose.settings import Settings
 from diagnose.sources.collect import kind_of
 
@@ -22,8 +23,8 @@ from diagnose.sources.collect import kind_of
 class Keeping:
     """Compresses logs as a run would; not for several threads at once."""
 
-    def __init__(self, rules: RuleSet) -> None:
-        gathered = Gathered(rules, Settings())
+    def __init__(self, rules: RuleSet, prepared: Prepared | None = None) -> None:
+        gathered = Gathered(rules, Settings(), prepared=prepared)
         self._feeding = Feeding(gathered, rules, UNLIMITED)
         self.guard = guard_version(gathered.guard, rules.filters)
 

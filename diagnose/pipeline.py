@@ -17,6 +17,7 @@ from diagnose.gathered import Gathered
 from diagnose.lines.attempts import align
 from diagnose.lines.timeline import AttemptProgress
 from diagnose.models import History, JobContext, Memory, NoHistory, Report, RuleSet, SecondOpinion, Told
+from diagnose.prepared import Prepared
 from diagnose.rules.adopt import adopt, undecided
 from diagnose.rules.combine import combine
 from diagnose.rules.findings import resolve
@@ -55,7 +56,7 @@ class Services:
     `log_agent` may add filter rules while the logs stream; a run with one compresses in one process.
     `on_progress(done, total)` gets bytes read and bytes on disk (None where not known); `on_wait(what)` what a run
     waits for that has not come yet, such as a writer of a pipe. `on_rules(report)` gets what the rules say before
-    anybody else is asked: only where they leave it open what failed.
+    anybody else is asked: only where they leave it open what failed. `prepared` is what was made of the rules before.
     """
 
     rules: RuleSet
@@ -66,6 +67,7 @@ class Services:
     on_progress: Callable[[int, int | None], None] | None = None
     on_wait: Callable[[str], None] | None = None
     on_rules: Callable[[Report], None] | None = None
+    prepared: Prepared | None = None
 
 
 def diagnose(request: Request, services: Services, settings: Settings | None = None) -> Report:
@@ -88,7 +90,7 @@ class _Run:
         self._remembrance = services.memory.begin(request.context) if services.memory else None
         hear = tuple(one.observe for one in (self._witness, self._remembrance) if one is not None)
         recorded = self._remembrance.record if self._remembrance is not None else None
-        self._gathered = Gathered(services.rules, settings, hear, recorded)
+        self._gathered = Gathered(services.rules, settings, hear, recorded, services.prepared)
 
     def report(self) -> Report:
         self._read()

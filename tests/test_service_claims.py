@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.service.claims import Claims, Recording
-from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice
+from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice, Uploaded
 from diagnose.service.submissions import Submissions
 from diagnose.service.uploads import Uploads
 from diagnose.store.database import Database, open_database
@@ -126,11 +126,11 @@ def test_a_clock_that_jumps_doubles_nothing(database: Database) -> None:
 
 def test_uploads_are_a_projects_own(database: Database) -> None:
     uploads, jobs = Uploads(database), Submissions(database)
-    uploads.add("u1", project="llm", name="a.log", size=1, sha256="", key_id="")
+    uploads.add(Uploaded("u1", "llm", "a.log", 1, "", ""))
     with pytest.raises(Conflict):
         jobs.accept(NewJob("1", project="other", inputs=(InputRef("job", upload="u1"),)))
     jobs.accept(NewJob("1", project="llm", inputs=(InputRef("job", upload="u1"),)))
-    uploads.add("u2", project="llm", name="b.log", size=1, sha256="", key_id="")
+    uploads.add(Uploaded("u2", "llm", "b.log", 1, "", ""))
     assert uploads.unused(2e9 * 2) == ["u2"]
     with pytest.raises(Absent):
         jobs.delete(NewJob("1", project="llm").id, frozenset({"other"}))

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -26,12 +26,12 @@ from diagnose.service.audit import Trail
 from diagnose.service.claims import Claims
 from diagnose.service.embedded import EmbeddedQueue
 from diagnose.service.handing import live_of, streamed_job, tell_of_stall
-from diagnose.service.jobs import Absent, InputRef, NewJob
+from diagnose.service.jobs import Absent, InputRef, NewJob, Uploaded
 from diagnose.service.opening import Opening
 from diagnose.service.queue import Queue
 from diagnose.service.removing import remove_diagnosis
 from diagnose.service.settings import ServiceConfig
-from diagnose.service.spool import Spool, Stored
+from diagnose.service.spool import Spool
 from diagnose.service.stall import StallNotice
 from diagnose.service.streams import JobKey
 from diagnose.service.submissions import Submissions
@@ -143,24 +143,23 @@ class Running:
 
     # While the database is away
 
-    def keep_upload(self, stored: Stored, *, project: str, name: str, key: str) -> None:
+    def keep_upload(self, uploaded: Uploaded) -> None:
         """Notes an upload in the database, or in the journal while that is away."""
-        row: dict[str, Any] = {
-            "project": project,
-            "name": name,
-            "size": stored.size,
-            "sha256": stored.sha256,
-            "key_id": key,
-        }
         try:
-            self.uploads.add(stored.id, **row)
+            self.uploads.add(uploaded)
         except StoreError as error:
             if not self.opening.failed(error):
                 raise
-            self.spool.put_pending(stored.id, json.dumps({"upload": {"id": stored.id, **row}}).encode())
+            self._put_off(uploaded)
 
-    def keep_job(self, job: NewJob) -> None:
-        """Notes a job in the journal."""
+    def _put_off(self, uploaded: Uploaded) -> None:
+        said = {each.name: getattr(uploaded, each.name) for each in fields(Uploaded)}
+        self.spool.put_pending(uploaded.id, json.dumps({"upload": said}).encode())
+
+    def keep_job(self, job: NewJob, uploaded: Sequence[Uploaded] = ()) -> None:
+        """Notes a job, and what came with it, in the journal."""
+        for one in uploaded:
+            self._put_off(one)
         said = {each.name: getattr(job, each.name) for each in fields(job) if each.name != "inputs"}
         inputs = [{each.name: getattr(one, each.name) for each in fields(one)} for one in job.inputs]
         self.spool.put_pending(job.id, json.dumps({"job": {**said, "inputs": inputs}}).encode())
@@ -184,7 +183,7 @@ class Running:
                     accepted, _ = self.submissions.accept(job, replayed=True)
                     self.put(accepted.id)
             elif not self.uploads.known([name]):
-                self.uploads.add(name, **{key: value for key, value in said["upload"].items() if key != "id"})
+                self.uploads.add(Uploaded(**said["upload"]))
             self.spool.drop_pending(name)
         return len(names)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from diagnose.dataclass import dataclass, field
@@ -24,7 +24,6 @@ from diagnose.settings import Limits
 
 if TYPE_CHECKING:
     import regex
-    from ahocorasick_rs import BytesAhoCorasick
 
 _MATCHES_PER_RECORD = 32
 _SIGNATURES_PER_RECORD = 64  # that match it; two or three do, of the shipped rules
@@ -85,9 +84,9 @@ class Matcher:
     `crowded` counts the records that more signatures match than are weighed, `crowded_at` is the first of them.
     """
 
-    def __init__(self, rule_set: RuleSet, sink: Sink, limits: Limits) -> None:
+    def __init__(self, rule_set: RuleSet, sink: Sink, limits: Limits, gate: Gate | None = None) -> None:
         self._rules = rule_set
-        self._gate = Gate(rule for rule in rule_set.diagnoses if rule.status != "deprecated")
+        self._gate = gate or Gate(rule for rule in rule_set.diagnoses if rule.status != "deprecated")
         self._limits = limits
         self.sink = sink
         self.hits: dict[str, dict[str, HitStore]] = {}
@@ -99,10 +98,6 @@ class Matcher:
     def keywords(self) -> tuple[str, ...]:
         """All literals of the rules, for the guard."""
         return self._gate.keywords
-
-    def share(self, automaton: BytesAhoCorasick, patterns: Iterable[bytes]) -> None:
-        """Look for keywords with an automaton that others use too; all keywords are among its patterns."""
-        self._gate.share(automaton, patterns)
 
     def source(self, source: LogSource) -> SourceMatcher:
         """The matcher of one source's records."""

@@ -40,6 +40,7 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
     gc.disable()
     from diagnose import precompiled
     from diagnose.keeping import Keeping
+    from diagnose.prepared import Prepared
     from diagnose.rules.bundle import load_bundled
     from diagnose.service.fetch import fetcher
     from diagnose.service.settings import config_of
@@ -50,12 +51,13 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
     config = config_of(os.environ)
     precompiled.recall()
     rules = load_bundled(config.rules)
+    prepared = Prepared(rules)
     gc.freeze()
     gc.enable()
     database: Database | None = None
     settled = False
     fetch = fetcher(config)
-    keeping = cache(partial(Keeping, rules))
+    keeping = cache(partial(Keeping, rules, prepared))
     myself = f"{os.uname().nodename}:{os.getpid()}"
     _say(answers, {"ready": True})
     for line in iter(lambda: asked.readline(200), b""):
@@ -64,7 +66,7 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
         try:
             if database is None:
                 database = open_database(config.database)
-            worker = Worker(config, database, rules, myself, _note, fetch, keeping)
+            worker = Worker(config, database, rules, myself, _note, fetch, keeping, prepared)
             worker.work(name, partial(_state, answers, name))
         except StoreError as error:
             _note(f"{name}: {error}; tried again later")

@@ -1,8 +1,8 @@
 """Work on submissions: who has taken one up, and what came of it.
 
-In: a `Database`. Out: `Claims`. Whoever takes a job up raises its `epoch`, and only the bearer of the latest may say
-what came of it: a worker that was thought dead changes nothing, and each job ends once. What is to be told of a change
-goes into the outbox in the same transaction.
+In: a `Database`. Out: `Claims`; on Postgres also word of each new state to whoever listens. Whoever takes a job up
+raises its `epoch`, and only the bearer of the latest may say what came of it: a worker that was thought dead changes
+nothing, and each job ends once. What is to be told of a change goes into the outbox in the same transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import and_, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from diagnose.dataclass import dataclass
@@ -21,6 +21,7 @@ from diagnose.store.incidents import iso_time
 from diagnose.store.recorder import Recorded
 from diagnose.store.service_tables import Outgoing, Submission
 
+CHANNEL: Final = "diagnose_state"  # of Postgres, by which API processes hear of states
 _OUTCOME: Final = tuple(name for name in Outcome.__annotations__)
 
 
@@ -134,7 +135,11 @@ class Claims:
             )
 
     def _tell(self, session: Session, row: Submission, now: float) -> None:
-        """Puts what happened where it is sent from, in the same transaction."""
+        """Tells who waits, and puts what happened where it is sent from, in the same transaction."""
+        if not self._database.is_file:
+            session.execute(
+                text("SELECT pg_notify(:channel, :said)"), {"channel": CHANNEL, "said": f"{row.id} {row.state}"}
+            )
         targets = [one for one in (row.callback if self._notice.callbacks else None, self._notice.to) if one]
         for url in targets:
             event = f"diagnosis.{row.state}"

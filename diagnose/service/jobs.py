@@ -30,6 +30,18 @@ class InputRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Uploaded:
+    """Bytes that lie in the spool, and whose they are."""
+
+    id: str
+    project: str
+    name: str
+    size: int
+    sha256: str
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewJob:
     """One attempt of a job, as it was handed in. Times are seconds since the epoch.
 

@@ -19,12 +19,12 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from diagnose.errors import StoreError
+from diagnose.service.claims import CHANNEL
 from diagnose.service.opening import Opening
 from diagnose.service.settings import ServiceConfig
 
 TASK: Final = "diagnose.work"
 QUEUE: Final = "diagnose"
-CHANNEL: Final = "diagnose_state"
 _LOCK: Final = 0x646961676E7175  # of Postgres, while the queue's tables are made
 _PATIENCE: Final = 3.0
 _REACH: Final = 5

@@ -19,7 +19,8 @@ from sqlalchemy.orm import Session
 
 from diagnose.dataclass import replace
 from diagnose.errors import StoreError, UsageError
-from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, NewJob, Projects
+from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, NewJob, Projects, Uploaded
+from diagnose.service.uploads import upload_row
 from diagnose.store.database import Database, is_duplicate
 from diagnose.store.service_tables import Outgoing, Submission, SubmissionInput, UploadRow
 from diagnose.store.tables import IncidentRow
@@ -41,27 +42,32 @@ class Submissions:
 
     # Accepting
 
-    def accept(self, job: NewJob, *, replayed: bool = False) -> tuple[Submission, bool]:
+    def accept(
+        self, job: NewJob, uploaded: Sequence[Uploaded] = (), *, replayed: bool = False
+    ) -> tuple[Submission, bool]:
         """The resource of a job, and whether it is new. Raises `Conflict` where an upload is not there.
 
-        One that was `replayed` was acknowledged before: it is there, whatever has become of its inputs.
+        What came with it is `uploaded`, and is kept even where the job is not new. One that was `replayed` was
+        acknowledged before: it is there, whatever has become of its inputs.
         """
         for _ in range(2):
             try:
-                return self._accept(job, replayed=replayed)
+                return self._accept(job, uploaded, replayed=replayed)
             except StoreError as error:  # somebody may have sent the same at the same time
                 if not is_duplicate(error):
                     raise
         raise Conflict("the same job is being handed in by others; try again")
 
-    def _accept(self, job: NewJob, *, replayed: bool) -> tuple[Submission, bool]:
+    def _accept(self, job: NewJob, uploaded: Sequence[Uploaded], *, replayed: bool) -> tuple[Submission, bool]:
         now = self._clock()
         with self._database.changing() as session:
+            session.add_all(upload_row(one, now) for one in uploaded)
             row = session.get(Submission, job.id)
             if row is not None and row.due is None:
                 return row, False
             if not replayed:
-                self._check_uploads(session, job.inputs, job.project)
+                came = {one.id for one in uploaded}
+                self._check_uploads(session, [one for one in job.inputs if one.upload not in came], job.project)
             if row is not None:
                 _join(row, job, now)
                 return row, False

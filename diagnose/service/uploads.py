@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
+from diagnose.dataclass import fields
 from diagnose.errors import StoreError
-from diagnose.service.jobs import Conflict
+from diagnose.service.jobs import Conflict, Uploaded
 from diagnose.store.database import Database, is_duplicate
 from diagnose.store.service_tables import Idempotency, SubmissionInput, UploadRow
 
@@ -24,14 +25,10 @@ class Uploads:
         self._database = database
         self._clock = clock
 
-    def add(self, id: str, *, project: str, name: str, size: int, sha256: str, key_id: str) -> None:
+    def add(self, uploaded: Uploaded) -> None:
         """Says that bytes lie in the spool."""
         with self._database.changing() as session:
-            session.add(
-                UploadRow(
-                    id=id, project=project, name=name, size=size, sha256=sha256, key_id=key_id, created=self._clock()
-                )
-            )
+            session.add(upload_row(uploaded, self._clock()))
 
     def names(self, ids: Sequence[str]) -> dict[str, str]:
         """The names under which bytes were sent."""
@@ -77,3 +74,8 @@ class Uploads:
         except StoreError as error:
             if not is_duplicate(error):
                 raise
+
+
+def upload_row(uploaded: Uploaded, now: float) -> UploadRow:
+    """The row of bytes in the spool."""
+    return UploadRow(**{each.name: getattr(uploaded, each.name) for each in fields(Uploaded)}, created=now)

@@ -19,6 +19,7 @@ from diagnose.errors import DiagnoseError, SourceError, StoreError
 from diagnose.keeping import Keeping
 from diagnose.models import JobContext, Report, RuleSet, Told
 from diagnose.pipeline import Request, Services, diagnose
+from diagnose.prepared import Prepared
 from diagnose.report import render
 from diagnose.service.claims import Claims, Recording
 from diagnose.service.firstscreen import layout_of
@@ -54,6 +55,7 @@ class Worker:
     tell: Tell
     fetch: Fetch = _no_fetch
     keeping: Callable[[], Keeping] | None = None
+    prepared: Prepared | None = None
 
     def work(self, id: str, on_state: Callable[[str], None]) -> None:
         """Takes a job up and brings it to its end.
@@ -109,6 +111,7 @@ class Worker:
                         second_opinion=opened.second_opinion,
                         log_agent=opened.log_agent,
                         on_rules=rules_say,
+                        prepared=self.prepared,
                     )
                     report = diagnose(request, services, self._settings(folder, job))
                     final = outcome_of(report)
@@ -132,7 +135,8 @@ class Worker:
 
     def _request(self, job: NewJob, folder: str, spool: Spool) -> Request:
         """The inputs of a job as files, each under the name by which the report is to call it."""
-        names = Uploads(self.database).names([one.upload for one in job.inputs if one.upload])
+        unnamed = [one.upload for one in job.inputs if one.upload and not one.source]
+        names = Uploads(self.database).names(unnamed) if unnamed else {}
         paths: dict[str, list[str]] = {"job": [], "kernel": [], "scheduler": []}
         told: dict[str, Told] = {}
         for one in job.inputs:

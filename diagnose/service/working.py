@@ -20,14 +20,13 @@ import psycopg
 import structlog
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Status
-from sqlalchemy import text
 
 from diagnose.errors import DiagnoseError, StoreError
 from diagnose.service.claims import Claims
 from diagnose.service.jobs import Notice
 from diagnose.service.opening import Opening
 from diagnose.service.pool import Done, Pool
-from diagnose.service.procrastinate import CHANNEL, QUEUE, TASK, address_of, prepare, put_in, sync_app, told
+from diagnose.service.procrastinate import QUEUE, TASK, address_of, prepare, put_in, sync_app, told
 from diagnose.service.settings import ServiceConfig
 
 # Procrastinate forgets a notice that comes while it fetches, which under load is often.
@@ -48,7 +47,7 @@ class Working:
         self._stop = threading.Event()
         self._mine: dict[str, int] = {}
         self._lock = threading.Lock()
-        self._pool = Pool(config.processes, environment, self._on_state, job_seconds=config.bounds.job_seconds)
+        self._pool = Pool(config.processes, environment, _heard, job_seconds=config.bounds.job_seconds)
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
 
     async def run(self) -> None:
@@ -125,17 +124,6 @@ class Working:
             with told(), app.open():
                 put_in(app, id)
 
-    def _on_state(self, id: str, state: str) -> None:
-        """Tells the API processes, of what somebody may wait for."""
-        if state == "running":
-            return
-        try:
-            with self._opening.database().engine.begin() as connection:
-                said = {"channel": CHANNEL, "said": f"{id} {state}"}
-                connection.execute(text("SELECT pg_notify(:channel, :said)"), said)
-        except Exception as error:  # noqa: BLE001 - they look by themselves as well
-            self._log.debug("a state was not told", error=str(error)[:200])
-
     def _keep(self) -> None:
         """Says which jobs are in hand, and puts again what nobody has."""
         looked = 0.0
@@ -168,6 +156,10 @@ class Working:
         async with app.open_async():
             for job in await app.job_manager.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=SILENT):
                 await app.job_manager.finish_job(job, Status.FAILED, delete_job=True)
+
+
+def _heard(_id: str, _state: str) -> None:
+    """Whoever waits was told by the database itself."""
 
 
 def run(config: ServiceConfig, environment: Mapping[str, str]) -> Any:

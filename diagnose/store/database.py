@@ -11,12 +11,13 @@ import contextlib
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from typing import Any, Final, Self
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from diagnose.errors import StoreError
@@ -25,6 +26,7 @@ from diagnose.sources.places import as_known
 HEAD: Final = "0003"  # the latest migration; a test holds that this is so
 _WAIT = 30.0  # seconds for which one writer waits for another
 _REACH = 5  # seconds to reach a server
+_TRUSTED = 1.0  # seconds for which a connection to a server is believed to be open still
 # A server lets go of a writer whose machine is gone, and a report does not wait for ever for a server.
 _PATIENCE = "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=60000 -c lock_timeout=30000"
 _LOCK = 0x646961676E6F7365  # of Postgres, while tables are made
@@ -38,6 +40,8 @@ class Database:
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
         self.name = name
+        # Each query of a server sees what is committed by then, in a transaction or not: without, two messages less.
+        self._reads = engine if self.is_file else engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @property
     def address(self) -> str:
@@ -62,8 +66,8 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Session]:
-        """A session that sees one state. Raises `StoreError`."""
-        with self._told(), Session(self.engine, expire_on_commit=False) as session, session.begin():
+        """A session that changes nothing; of a file it sees one state. Raises `StoreError`."""
+        with self._told(), Session(self._reads, expire_on_commit=False) as session, session.begin():
             yield session
 
     @contextlib.contextmanager
@@ -175,7 +179,9 @@ def _make_file(path: str) -> None:
 def _engine(url: URL) -> Engine:
     if url.drivername != "sqlite":
         connect = {"connect_timeout": _REACH, "options": _PATIENCE}
-        return create_engine(url, pool_pre_ping=True, connect_args=connect)
+        engine = create_engine(url, connect_args=connect)
+        _ask_the_rested(engine)
+        return engine
     engine = create_engine(url, connect_args={"timeout": _WAIT})
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
@@ -191,6 +197,27 @@ def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")  # what people delete is not left in free pages
+
+
+def _ask_the_rested(engine: Engine) -> None:
+    """Has a connection that was not needed for a while asked whether its server is there; else another is made.
+
+    To ask each time, as `pool_pre_ping` does, costs as much as most queries here.
+    """
+
+    def rest(_connection: Any, record: Any) -> None:
+        record.info["rested"] = time.monotonic()
+
+    def wake(connection: Any, record: Any, _proxy: Any) -> None:
+        now = time.monotonic()
+        if now - record.info.get("rested", now) > _TRUSTED:
+            try:
+                engine.dialect.do_ping(connection)
+            except Exception as error:
+                raise DisconnectionError from error
+
+    event.listen(engine, "checkin", rest)
+    event.listen(engine, "checkout", wake)
 
 
 def _begin(connection: Connection) -> None:

@@ -6,6 +6,7 @@ In: requests. Out: values.
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 from fastapi import Path, Request
@@ -14,6 +15,7 @@ from diagnose.api.problems import MEDIA
 from diagnose.api.running import Running
 
 DiagnosisId = Annotated[str, Path(pattern=r"^d[0-9a-f]{24}$", description="the id of a diagnosis")]
+_BLOCK: Final = 1 << 20
 _WAIT: Final = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})", re.IGNORECASE)
 _WORDS: Final = {
     401: "no good key",
@@ -34,6 +36,18 @@ def running_of(request: Request) -> Running:
     """The running application."""
     running: Running = request.app.state.running
     return running
+
+
+async def large_blocks(request: Request) -> AsyncIterator[bytes]:
+    """The body of a request in blocks that are worth a change of threads."""
+    waiting = bytearray()
+    async for block in request.stream():
+        waiting += block
+        if len(waiting) >= _BLOCK:
+            yield bytes(waiting)
+            waiting.clear()
+    if waiting:
+        yield bytes(waiting)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -23,11 +23,11 @@ from diagnose.api.multipart import Form, aborting
 from diagnose.api.negotiate import FORMS, HTML, JSON, MARKDOWN, TEXT, page, wanted
 from diagnose.api.problems import ProblemError, retry_after
 from diagnose.api.resources import accepted, inputs_of, job_of, resource
-from diagnose.api.routes.common import DiagnosisId, problems, running_of, wait_of
+from diagnose.api.routes.common import DiagnosisId, large_blocks, problems, running_of, wait_of
 from diagnose.api.running import Running
 from diagnose.errors import StoreError
 from diagnose.service.feedback import say
-from diagnose.service.jobs import FINAL, Conflict, Filters, InputRef, digest
+from diagnose.service.jobs import FINAL, Conflict, Filters, InputRef, Uploaded, digest
 from diagnose.service.keys import Caller
 from diagnose.service.removing import remove_diagnosis
 from diagnose.service.similar import similar_to
@@ -85,7 +85,7 @@ async def submit(request: Request, caller: Submitter) -> Response:
     if kind == "multipart/form-data":
         form = Form(request.headers["content-type"], running.spool, json_bytes=running.config.bounds.body_bytes)
         with aborting(form.abort):
-            async for block in request.stream():
+            async for block in large_blocks(request):
                 await run_in_threadpool(form.write, block)
             form.finish()
             return await _accepted(request, caller, form.job, form)
@@ -135,21 +135,23 @@ def _accept(
 ) -> tuple[Submission, bool]:
     """The resource of a job that was handed in, kept for good, and whether it is new."""
     inputs = inputs_of(body, running.config, project)
+    uploaded = []
     for part in form.parts if form else ():
-        running.keep_upload(part.stored, project=project, name=part.name, key=caller.key)
-        inputs += (InputRef(part.role, upload=part.stored.id),)
+        stored = part.stored
+        uploaded.append(Uploaded(stored.id, project, part.name, stored.size, stored.sha256, caller.key))
+        inputs += (InputRef(part.role, upload=stored.id, source=part.name),)
     job = job_of(body, inputs, project, caller.key)
     name = digest("submit", caller.key, project, key) if key is not None else None
     try:
         if name is not None and (answer := running.uploads.answered(name, sent)) is not None:
             return running.submissions.get(str(answer["id"]), caller.sees), False
-        row, new = running.submissions.accept(job)
+        row, new = running.submissions.accept(job, uploaded)
         if name is not None:
             running.uploads.remember(name, sent, {"id": row.id})
     except StoreError as error:
         if not running.opening.failed(error):
             raise
-        running.keep_job(job)
+        running.keep_job(job, uploaded)
         return accepted(job, time.time()), False
     if new:
         running.metrics.states.labels("queued").inc()

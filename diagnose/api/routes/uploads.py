@@ -13,10 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from diagnose.api import schemas
 from diagnose.api.auth import Submitter, project_for
 from diagnose.api.multipart import aborting
-from diagnose.api.routes.common import problems, running_of
+from diagnose.api.routes.common import large_blocks, problems, running_of
+from diagnose.service.jobs import Uploaded
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
-_BLOCK = 1 << 20
 
 
 @router.post(
@@ -41,15 +41,11 @@ async def upload(
     running = running_of(request)
     whose = project_for(caller, project)
     writing = await run_in_threadpool(running.spool.begin)
-    waiting = bytearray()
     with aborting(writing.abort):
-        async for block in request.stream():
-            waiting += block
-            if len(waiting) >= _BLOCK:
-                await run_in_threadpool(writing.write, bytes(waiting))
-                waiting.clear()
-        await run_in_threadpool(writing.write, bytes(waiting))
+        async for block in large_blocks(request):
+            await run_in_threadpool(writing.write, block)
         stored = await run_in_threadpool(writing.end)
-    await run_in_threadpool(running.keep_upload, stored, project=whose, name=name, key=caller.key)
+    uploaded = Uploaded(stored.id, whose, name, stored.size, stored.sha256, caller.key)
+    await run_in_threadpool(running.keep_upload, uploaded)
     running.metrics.uploaded.inc(stored.size)
     return schemas.Upload(id=stored.id, name=name, size=stored.size, sha256=stored.sha256)
