@@ -103,12 +103,12 @@ def _digest(*parts: str) -> str:
 def record(session: Session, run: Run, now: float) -> Recorded:
     """Writes one run, within the writer's transaction."""
     job = _job(session, run, now)
-    attempt = _attempts(session, job, run, now)
-    _diagnosis(session, attempt, run, now)
+    attempt, known = _attempts(session, job, run, now)
+    _diagnosis(session, attempt, run, now, known=known)
     if run.lived:
-        _nodes(session, job, attempt, run, now)
-    _facts(session, attempt, run.facts)
-    recorded = _incident(session, job, attempt, run)
+        _nodes(session, job, attempt, run, now, known=known)
+    _facts(session, attempt, run.facts, known=known)
+    recorded = _incident(session, job, attempt, run, known=known)
     session.flush()
     label(session, job.workload)
     return replace(recorded, attempt=attempt.id)
@@ -138,8 +138,8 @@ def _job(session: Session, run: Run, now: float) -> Job:
     return row
 
 
-def _attempts(session: Session, job: Job, run: Run, now: float) -> Attempt:
-    """All attempts that the logs tell of; returns the diagnosed one."""
+def _attempts(session: Session, job: Job, run: Run, now: float) -> tuple[Attempt, bool]:
+    """All attempts that the logs tell of; returns the diagnosed one, and whether it was known, so that it has rows."""
     report, particulars = run.report, run.particulars
     summaries = report.attempts or (AttemptSummary(0, diagnosed=True),)
     known = {row.key: row for row in session.scalars(select(Attempt).where(Attempt.job_id == job.id))}
@@ -178,7 +178,7 @@ def _attempts(session: Session, job: Job, run: Run, now: float) -> Attempt:
     if former is not None and former is not made:
         told = {f"{run.log}:{summary.index}" for summary in summaries}
         _unsaid(session, former, with_run=former.key not in told)
-    return made
+    return made, made in known.values()
 
 
 def _renamed(session: Session, known: Mapping[str, Attempt], before: str, log: str) -> dict[str, Attempt]:
@@ -201,7 +201,7 @@ def _unsaid(session: Session, former: Attempt, *, with_run: bool) -> None:
         remove_run(session, former)
 
 
-def _diagnosis(session: Session, attempt: Attempt, run: Run, now: float) -> None:
+def _diagnosis(session: Session, attempt: Attempt, run: Run, now: float, *, known: bool) -> None:
     report, decided = run.report, run.report.decided_by
     summary = report.root_cause.summary if report.root_cause else ""
     evidence = report.root_cause.evidence if report.root_cause else ()
@@ -209,8 +209,8 @@ def _diagnosis(session: Session, attempt: Attempt, run: Run, now: float) -> None
         *(str(part) for part in (decided.ruleset, decided.model, decided.prompt, decided.stage, report.status)),
         *(str(part) for part in (report.error_type, report.attribution, report.recovery, summary, evidence)),
     )
-    row = session.scalar(select(Diagnosis).where(Diagnosis.attempt_id == attempt.id, Diagnosis.key == key))
-    if row is not None:
+    same = select(Diagnosis).where(Diagnosis.attempt_id == attempt.id, Diagnosis.key == key)
+    if known and session.scalar(same) is not None:
         return
     row = Diagnosis(
         attempt_id=attempt.id,
@@ -296,14 +296,14 @@ def _as_mapping(circumstances: Circumstances) -> dict[str, object]:
     return made
 
 
-def _nodes(session: Session, job: Job, attempt: Attempt, run: Run, now: float) -> None:
+def _nodes(session: Session, job: Job, attempt: Attempt, run: Run, now: float, *, known: bool) -> None:
     """Which hosts took part, which were to blame, and what was to be done with them."""
     report = run.report
-    before = {
-        (row.host, row.action): row.asked
-        for row in session.scalars(select(NodeEvent).where(NodeEvent.attempt_id == attempt.id))
-    }
-    session.execute(delete(NodeEvent).where(NodeEvent.attempt_id == attempt.id))
+    before: dict[tuple[str, str | None], float] = {}
+    if known:
+        events = session.scalars(select(NodeEvent).where(NodeEvent.attempt_id == attempt.id))
+        before = {(row.host, row.action): row.asked for row in events}
+        session.execute(delete(NodeEvent).where(NodeEvent.attempt_id == attempt.id))
     actions: dict[str, str] = {}
     for node in report.recovery.nodes:
         if _STRENGTH[node.action] > _STRENGTH.get(actions.get(node.host, ""), 0):
@@ -329,9 +329,10 @@ def _nodes(session: Session, job: Job, attempt: Attempt, run: Run, now: float) -
         session.execute(insert(NodeEvent), rows)
 
 
-def _facts(session: Session, attempt: Attempt, facts: Facts) -> None:
+def _facts(session: Session, attempt: Attempt, facts: Facts, *, known: bool) -> None:
     attempt.templates = packed(facts)
-    session.execute(delete(Fact).where(Fact.attempt_id == attempt.id))
+    if known:
+        session.execute(delete(Fact).where(Fact.attempt_id == attempt.id))
     rows = [
         {"attempt_id": attempt.id, "kind": kind, "name": name, "value": value}
         for kind, names in facts.by_kind.items()
@@ -342,11 +343,12 @@ def _facts(session: Session, attempt: Attempt, facts: Facts) -> None:
         session.execute(insert(Fact), rows)
 
 
-def _incident(session: Session, job: Job, attempt: Attempt, run: Run) -> Recorded:
+def _incident(session: Session, job: Job, attempt: Attempt, run: Run, *, known: bool) -> Recorded:
     report, said = run.report, run.label
+    row: IncidentRow | None = None
     if said is not None and said.id:
         row = session.get(IncidentRow, said.id)
-    else:
+    elif known:
         row = session.scalars(select(IncidentRow).where(IncidentRow.attempt_id == attempt.id)).first()
     if report.status == "no_failure" and said is None:
         if row is not None and not row.confirmed:
