@@ -21,7 +21,7 @@ from typing import Any, Final
 from diagnose.dataclass import dataclass
 
 OnState = Callable[[str, str], None]
-_JOBS: Final = 500  # of one process; then it is made anew, so that no leak lasts
+_JOBS: Final = 5_000  # of one process; then it is made anew, so that no leak lasts
 _RESIDENT: Final = 1_500 * 1024 * 1024  # bytes; a process that keeps more after a job is made anew
 _START: Final = 120.0  # seconds that a process may take to be ready
 _GRACE: Final = 120.0  # beyond a job's own time, for what is asked after it
