@@ -41,8 +41,9 @@ def test_a_run_is_recorded_listed_shown_and_confirmed(call: Call, log: str) -> N
     name = recorded(call, log)
     listed = call("incidents", "list")
     assert listed.code == 0
-    assert listed.out.split()[0] == name
-    assert "KeyError" in listed.out
+    head, row = listed.out.splitlines()
+    assert head.startswith("incident       when (UTC)        error type  decided")
+    assert row.startswith(f"{name}  2026-10-01 00:04  KeyError    rules    -        pretrain  KeyError: 'role'")
     shown = call("incidents", "show", name)
     assert "not confirmed" in shown.out
     assert "KeyError: 'role'" in shown.out
@@ -58,7 +59,7 @@ def test_a_list_says_where_it_was_cut_short(call: Call, log: str) -> None:
     for name in ("one", "two"):
         assert call("incidents", "add", log, "--error-type", "KeyError", "--id", name).code == 0
     cut = call("incidents", "list", "--limit", "1")
-    assert (cut.code, cut.out.count("\n")) == (0, 1)
+    assert (cut.code, cut.out.count("\n")) == (0, 2)
     assert cut.err == "the newest 1; there are more: --limit N shows N\n"
     assert not call("incidents", "list", "--limit", "2").err
 
@@ -94,13 +95,13 @@ def test_with_a_database_set_history_is_told_and_nothing_recorded(call: Call, lo
         done = call(str(other), "--name", "pretrain")
         assert "this workload failed alike once before" in done.out
         assert done.err == ""
-    assert len(call("incidents", "list").out.splitlines()) == 1
+    assert len(call("incidents", "list").out.splitlines()) == 2
 
 
 def test_recording_by_setting_says_nothing(call: Call, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIAGNOSE_RECORD", "1")
     assert call(log).err == ""
-    assert len(call("incidents", "list").out.splitlines()) == 1
+    assert len(call("incidents", "list").out.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,31 @@ def test_cases_are_imported_once(call: Call, cases: Path) -> None:
     assert (by_id["c2"]["error_type"], by_id["c2"]["job"], by_id["c2"]["confirmed"]) == ("DiskFull", "restart", True)
     (cases / "c1.yaml").write_text("id: c1\nerror_type: ValueError\n")
     assert call("incidents", "import", str(cases)).out.startswith("added 1 incident, 1 were there")
-    assert len(call("incidents", "list").out.splitlines()) == 2
+    assert len(call("incidents", "list").out.splitlines()) == 3
+
+
+def test_an_error_type_that_a_case_accepts_is_right(call: Call, tmp_path: Path) -> None:
+    """A case may have several right answers: a rule that gives another than the first is confirmed by it."""
+    folder = tmp_path / "accepting"
+    folder.mkdir()
+    said = "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
+    (folder / "n1.log").write_text(STEPS + said)
+    (folder / "n1.yaml").write_text("error_type: ECCError\n")
+    assert call("incidents", "import", str(folder)).code == 0
+    given = json.loads(call(str(folder / "n1.log"), "--format", "json").out)
+    assert given["decided_by"]["rule"]
+    (folder / "n1.yaml").write_text(f"error_type: ECCError\naccept: [ECCError, {given['error_type']}, NoSuchType, 7]\n")
+    assert call("incidents", "import", str(folder)).out.startswith("added 1 incident")
+    shown = json.loads(call("incidents", "show", "n1", "--format", "json").out)
+    assert (shown["error_type"], shown["accepted"]) == ("ECCError", [given["error_type"]])
+    assert (shown["decided_by"], shown["rule"]) == ("rules", given["decided_by"]["rule"])
+    exported = call("incidents", "export").out
+    assert json.loads(exported)["accepted"] == [given["error_type"]]
+    assert f"Or       {given['error_type']}" in call("incidents", "show", "n1").out
+    row = next(
+        row for row in call("rules", "stats").out.splitlines() if row.startswith(given["decided_by"]["rule"] + " ")
+    )
+    assert re.search(r" 1 +1 +1 +0 ", row), row  # hits, decided, confirmed, refuted
 
 
 @pytest.mark.parametrize(
@@ -278,7 +303,7 @@ def test_an_incident_without_a_type_is_corrected_not_confirmed(call: Call, tmp_p
     log = tmp_path / "job.log"
     log.write_text("2027-03-01 10:00:00 step 3 loss 1.0\nthe frobnicator has lost its marbles\nexit code: 1\n")
     call(str(log), "--record")
-    name = call("incidents", "list").out.split()[0]
+    name = call("incidents", "list").out.splitlines()[1].split()[0]
     assert "diagnose incidents correct" in call("incidents", "confirm", name).err
 
 

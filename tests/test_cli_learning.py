@@ -134,7 +134,7 @@ def test_stats_need_a_memory_and_count_what_it_holds(call, site):
     assert "nothing is recorded yet" in none.err
     (site / "full.log").write_text("OSError: [Errno 28] No space left on device\n")
     assert call("full.log", "--record").code == 0
-    incident = call("incidents", "list").out.split()[0]
+    incident = call("incidents", "list").out.splitlines()[1].split()[0]
     assert call("incidents", "confirm", incident).code == 0
     shown = call("rules", "stats")
     assert shown.code == 0
@@ -148,7 +148,7 @@ def test_stats_need_a_memory_and_count_what_it_holds(call, site):
 def test_a_rule_in_shadow_is_confirmed_by_people(call, site):
     assert propose(call).code == 0
     assert call("job.log", "--record", "--rules", "rules").code in (0, 3)
-    incident = call("incidents", "list").out.split()[0]
+    incident = call("incidents", "list").out.splitlines()[1].split()[0]
     assert call("incidents", "correct", incident, "--error-type", "NetworkError").code == 0
     shown = call("rules", "stats", "--experimental", "--rules", "rules")
     [row] = [line.split() for line in shown.out.splitlines() if "experimental" in line]

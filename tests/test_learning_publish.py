@@ -393,6 +393,7 @@ def test_the_forge_behind_a_remote(kind, remote, api, project):
         ("https://github.com/a/b", {"api": "https://u:p@evil.example.com"}, "no address of an API"),
         ("https://github.com/a/b", {"token": ""}, "GITHUB_TOKEN"),
         ("https://github.com/a/b", {"token": "a\nb"}, "one line"),
+        ("https://github.com/a/b", {"token": "a\0b"}, "one line"),
         ("https://github.com/a/b/c", {}, "no GitHub repository"),
         ("https://github.com/a/b", {"project": "../../x"}, "--project"),
     ],

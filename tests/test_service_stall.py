@@ -11,6 +11,7 @@ import pytest
 from diagnose.errors import UsageError
 from diagnose.lines import LineReader
 from diagnose.models import KeptLine, LogSource, RuleSet
+from diagnose.service.settings import config_of
 from diagnose.service.stall import Sign, SignReader, StallNotice, StallSettings, StallWatch, phase_of
 from diagnose.settings import Limits
 from diagnose.sources import collect
@@ -214,3 +215,25 @@ def test_settings_that_cannot_be_meant(settings: StallSettings) -> None:
     with pytest.raises(UsageError, match="stall notices need"):
         settings.checked()
     assert SETTINGS.checked() == SETTINGS
+
+
+BASE = {"DIAGNOSE_DATABASE": "/tmp/x.sqlite3"}
+
+
+def test_the_settings_are_told_by_the_environment() -> None:
+    assert config_of(BASE).stall == StallSettings()
+    told = {"FACTOR": "30", "STEPS": "9", "SECONDS": "600", "PAUSE_SECONDS": "900", "START_SECONDS": "1800"}
+    config = config_of({**BASE, **{f"DIAGNOSE_STALL_{name}": value for name, value in told.items()}})
+    assert config.stall == StallSettings(30.0, 600.0, 900.0, 1800.0, 9)
+    longer = config_of({**BASE, "DIAGNOSE_STALL_SECONDS": "10000"}).stall  # what may be longer is as long at least
+    assert (longer.training, longer.pause, longer.start) == (10_000.0, 10_000.0, 10_000.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("STEPS", "1"), ("STEPS", "33"), ("FACTOR", "1"), ("SECONDS", "0"), ("PAUSE_SECONDS", "x"), ("PAUSE_SECONDS", "60"),
+     ("START_SECONDS", "60"), ("START_SECONDS", "99999999")],
+)  # fmt: skip
+def test_settings_that_cannot_be_meant_are_told(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"DIAGNOSE_STALL_{name}"):
+        config_of({**BASE, f"DIAGNOSE_STALL_{name}": value})

@@ -155,6 +155,7 @@ def _take(case: Case, database: Database, rules: RuleSet) -> tuple[Became, str]:
         case.label,
         attribution=case.label.attribution or entry.attribution,
         summary=redactor.redact(case.label.summary),
+        accepted=tuple(name for name in case.label.accepted if name in rules.taxonomy),
     )
     request = Request(case.paths, case.kernel_logs, case.scheduler_records, case.inventory)
     try:

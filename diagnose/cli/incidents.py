@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from diagnose.cli.rules import counted
+from diagnose.cli.rules import counted, print_table
 from diagnose.cli.streams import say
 from diagnose.errors import UsageError
 
@@ -36,6 +36,8 @@ examples:
 The memory is in DIAGNOSE_DATABASE: a path, or postgresql://user@host/database; else a file in your data directory."""
 
 _DAY = 86_400.0
+_HEAD = ("incident", "when (UTC)", "error type", "decided", "outcome", "job", "cause")
+_NAME, _SUMMARY = 40, 120  # characters shown
 _ATTRIBUTIONS = ("user", "infrastructure", "scheduler", "unknown")
 
 
@@ -199,8 +201,11 @@ def _list(options: argparse.Namespace, database: Database) -> int:
         limit=min(options.limit, 1_000_000) + 1,
     )
     more, found = len(found) > options.limit, found[: options.limit]
-    for incident in found:
-        print(as_json(incident) if options.format == "jsonl" else _printable(_row(incident)))
+    if options.format == "jsonl":
+        for incident in found:
+            print(as_json(incident))
+    elif found:
+        print_table(_HEAD, [tuple(map(_printable, _row(incident))) for incident in found])
     if not found:
         say("no incidents")
     if more:
@@ -208,12 +213,16 @@ def _list(options: argparse.Namespace, database: Database) -> int:
     return 0 if found else 1
 
 
-def _row(incident: Incident) -> str:
-    sure = "confirmed" if incident.confirmed else incident.decided_by
+def _row(incident: Incident) -> tuple[str, ...]:
     return (
-        f"{incident.id:<14} {incident.created[:16].replace('T', ' '):<16} {incident.error_type or '-':<20} "
-        f"{sure:<12} {_outcome(incident):<13} {incident.context.name or '-':<12} {incident.summary}"
-    )[:200]
+        incident.id,
+        incident.created[:16].replace("T", " "),
+        incident.error_type or "-",
+        "confirmed" if incident.confirmed else incident.decided_by,
+        _outcome(incident),
+        incident.context.name[:_NAME] or "-",
+        incident.summary[:_SUMMARY],
+    )
 
 
 def _outcome(incident: Incident) -> str:
@@ -241,6 +250,7 @@ def _show(options: argparse.Namespace, database: Database) -> int:
     rows = [
         ("Incident", f"{incident.id} of {incident.created or 'unknown time'}"),
         ("What", f"{incident.error_type or 'not named'} ({incident.attribution or 'not attributed'})"),
+        ("Or", ", ".join(incident.accepted)),
         ("Cause", incident.summary),
         ("Decided", f"{incident.decided_by}{f' by {incident.rule}' if incident.rule else ''}"),
         ("Sure", "confirmed by a person" if incident.confirmed else "not confirmed"),

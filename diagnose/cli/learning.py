@@ -252,8 +252,9 @@ def _token(kind: str) -> str:
         try:
             with open(path, "rb") as file:
                 return file.read(_TOKEN_BYTES).decode("ascii", "replace").strip()
-        except OSError as error:
-            raise UsageError(f"the file of DIAGNOSE_FORGE_TOKEN_FILE cannot be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:  # a path that no system takes is a ValueError
+            why = error.strerror if isinstance(error, OSError) else "its name is none"
+            raise UsageError(f"the file of DIAGNOSE_FORGE_TOKEN_FILE cannot be read: {why}") from None
     names = ("DIAGNOSE_FORGE_TOKEN", "GITHUB_TOKEN" if kind == "github" else "GITLAB_TOKEN")
     return next((value.strip() for name in names if (value := os.environ.get(name))), "")
 

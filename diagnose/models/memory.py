@@ -104,6 +104,7 @@ class Incident:
     sentence, redacted as well. `rule` is the diagnosis rule that decided, None where none did. `job` is the recovery
     of the job that was tried; `recovered` whether it worked, None where not known. `created` is ISO 8601 in UTC.
     `revision` grows with every change of any incident of one store: whoever copies incidents remembers the highest.
+    `accepted` are error types that are right as well, where more than one name fits.
     """
 
     id: str
@@ -123,6 +124,7 @@ class Incident:
     nodes: tuple[str, ...] = ()
     origin: str = ""
     revision: int = 0
+    accepted: tuple[str, ...] = ()
 
 
 class Incidents(Protocol):

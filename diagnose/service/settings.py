@@ -122,10 +122,7 @@ def config_of(environment: Mapping[str, str]) -> ServiceConfig:
         webhook_secret_file=secret,
         webhook_allow=_networks(environment),
         waits=_waits(environment),
-        stall=StallSettings(
-            factor=float(_number(environment, "DIAGNOSE_STALL_FACTOR", 2, 100_000, int(StallSettings().factor))),
-            training=float(_number(environment, "DIAGNOSE_STALL_SECONDS", 1, 3_600, int(StallSettings().training))),
-        ).checked(),
+        stall=_stall(environment),
         bounds=Bounds(
             upload_bytes=_number(environment, "DIAGNOSE_UPLOAD_MB", 1, 1 << 20, default.upload_bytes // _MB) * _MB,
             expanded_bytes=_number(environment, "DIAGNOSE_EXPANDED_MB", 1, 1 << 24, default.expanded_bytes // _MB)
@@ -148,6 +145,30 @@ def _waits(environment: Mapping[str, str]) -> Waits:
     except ValueError:
         raise UsageError("DIAGNOSE_LATE_RANKS must be three numbers such as 10,5,40: least, quiet, most") from None
     return Waits(least, quiet, most).checked()
+
+
+def _stall(environment: Mapping[str, str]) -> StallSettings:
+    """`DIAGNOSE_STALL_*`: what is long, by what a job was seen doing last."""
+    usual = StallSettings()
+
+    def seconds(name: str, default: float) -> float:
+        return float(_number(environment, name, 1, 30 * 86_400, int(default)))
+
+    training = seconds("DIAGNOSE_STALL_SECONDS", usual.training)
+    pause = seconds("DIAGNOSE_STALL_PAUSE_SECONDS", max(usual.pause, training))
+    start = seconds("DIAGNOSE_STALL_START_SECONDS", max(usual.start, pause))
+    if not training <= pause <= start:
+        raise UsageError(
+            "DIAGNOSE_STALL_SECONDS must not be more than DIAGNOSE_STALL_PAUSE_SECONDS, and that not more than "
+            f"DIAGNOSE_STALL_START_SECONDS; they are {training:.0f}, {pause:.0f} and {start:.0f}"
+        )
+    return StallSettings(
+        factor=float(_number(environment, "DIAGNOSE_STALL_FACTOR", 2, 100_000, int(usual.factor))),
+        training=training,
+        pause=pause,
+        start=start,
+        steps=_number(environment, "DIAGNOSE_STALL_STEPS", 2, 32, usual.steps),
+    ).checked()
 
 
 def _given(environment: Mapping[str, str], name: str) -> str | None:

@@ -153,6 +153,7 @@ class StoredRuleRecords:
                 IncidentRow.confirmed,
                 IncidentRow.recovered,
                 IncidentRow.error_type.label("said"),
+                IncidentRow.accepted,
             )
             .join(Diagnosis, Diagnosis.id == FindingRow.diagnosis_id)
             .join(Attempt, Attempt.id == Diagnosis.attempt_id)
@@ -171,7 +172,7 @@ class StoredRuleRecords:
                 last[row.rule] = max(last.get(row.rule, 0.0), row.at)
                 told = row.confirmed or row.recovered
                 if told and (row.decided or (row.shadow and _in_shadow(row.excluded))):
-                    of = right if row.said == row.error_type else wrong
+                    of = right if row.error_type == row.said or row.error_type in row.accepted else wrong
                     of[row.rule] = of.get(row.rule, 0) + 1
         for rule in sorted(hits):
             yield RuleRecord(

@@ -25,6 +25,7 @@ _LOGS: Final = (".log", ".log.gz", ".log.zst", ".log.xz", ".log.bz2", ".txt")
 _LARGEST: Final = 1024 * 1024  # bytes of a label
 _MOST: Final = 1_000_000  # entries of a directory
 _DEEPEST: Final = 6
+_ACCEPTED: Final = 20  # error types that are right for one case
 _ALIASES: Final = 50  # a small file could make much of more
 _OPTIONS: Final = {"--kernel-log": 1, "--scheduler-record": 2, "--inventory": 3}
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.:-]{0,99}\Z")
@@ -121,6 +122,7 @@ def _case(path: str) -> Case | str:
         summary=_text(label.get("root_cause")) or _text(label.get("title")),
         job=_job(label),
         id=known_as,
+        accepted=_accepted(label, error_type),
     )
     every = (*paths, *kernel, *scheduler, *inventory)
     return Case(
@@ -161,6 +163,13 @@ def _sorted_inputs(folder: str, inputs: Sequence[str]) -> _Inputs | str:
 
 def _text(value: object) -> str:
     return " ".join(value.split())[:2_000] if isinstance(value, str) else ""
+
+
+def _accepted(label: Mapping[str, object], error_type: str) -> tuple[str, ...]:
+    """The error types that are right as well."""
+    given = label.get("accept")
+    named = given if isinstance(given, list) else [given]
+    return tuple(dict.fromkeys(one for one in named if isinstance(one, str) and one != error_type))[:_ACCEPTED]
 
 
 def _attribution(value: object) -> AttributionName | None:

@@ -21,7 +21,7 @@ from diagnose.store.tables import IncidentRow
 FORMAT: Final = "diagnose.incident/v1"
 _BATCH: Final = 200
 _LONGEST: Final = 1024 * 1024
-_LISTS: Final = ("culprits", "nodes")
+_LISTS: Final = ("culprits", "nodes", "accepted")
 _WORDS: Final = ("id", "status", "summary", "text", "decided_by", "created", "origin")
 _MAYBE: Final = ("error_type", "attribution", "job", "rule")
 _STATUSES: Final = frozenset({"failed", "no_failure", "inconclusive"})
@@ -133,4 +133,5 @@ def _fill(row: IncidentRow, incident: Incident) -> None:
     row.number, row.name, row.user, row.image = context.id, context.name, context.user, context.image
     row.cluster, row.project = context.cluster, context.project
     row.culprits, row.nodes = list(incident.culprits), list(incident.nodes)
+    row.accepted = list(incident.accepted)
     row.origin = incident.origin

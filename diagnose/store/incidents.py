@@ -183,6 +183,7 @@ def of_row(row: IncidentRow) -> Incident:
         created=iso_time(row.created),
         context=JobContext(row.number, row.name, row.user, row.image, row.cluster, row.project),
         culprits=tuple(row.culprits),
+        accepted=tuple(row.accepted),
         nodes=tuple(row.nodes),
         origin=row.origin,
         revision=row.revision,

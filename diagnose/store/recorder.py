@@ -37,7 +37,10 @@ _SAME_START = 1.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a person says a failure was. `id` is the name it goes by, where it has one."""
+    """What a person says a failure was. `id` is the name it goes by, where it has one.
+
+    `accepted` are error types that would be right as well.
+    """
 
     error_type: str | None
     attribution: AttributionName | None = None
@@ -45,6 +48,7 @@ class Label:
     recovered: bool | None = None
     job: str | None = None
     id: str = ""
+    accepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,12 +391,13 @@ def _incident(session: Session, job: Job, attempt: Attempt, run: Run, *, known: 
 def _say(row: IncidentRow, said: Label) -> None:
     """What a person says goes before what the report says."""
     if said.error_type != row.error_type:
-        row.decided_by, row.rule = PERSON, None
+        if row.error_type not in said.accepted:
+            row.decided_by, row.rule = PERSON, None
         row.attribution = said.attribution
         row.status = "failed" if said.error_type else row.status
     elif said.attribution is not None:
         row.attribution = said.attribution
-    row.error_type = said.error_type
+    row.error_type, row.accepted = said.error_type, list(said.accepted)
     row.summary = said.summary or row.summary
     row.job_action = said.job or row.job_action
     row.confirmed = True

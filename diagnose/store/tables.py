@@ -194,7 +194,10 @@ class Fact(Table):
 
 
 class IncidentRow(Table):
-    """A failure that may happen again: what it was, whether a person confirmed it, whether what was done helped."""
+    """A failure that may happen again: what it was, whether a person confirmed it, whether what was done helped.
+
+    `accepted` are error types that are right as well.
+    """
 
     __tablename__ = "incidents"
     __table_args__ = (Index("ix_incidents_revision", "revision"),)
@@ -203,6 +206,7 @@ class IncidentRow(Table):
     attempt_id: Mapped[int | None] = mapped_column(ForeignKey("attempts.id", ondelete="SET NULL"), index=True)
     status: Mapped[str]
     error_type: Mapped[str | None] = mapped_column(index=True)
+    accepted: Mapped[list[str]] = mapped_column(Plain, default=list, server_default="[]")
     attribution: Mapped[str | None]
     summary: Mapped[str] = mapped_column(Words(4000), default="")
     text: Mapped[str] = mapped_column(default="")
