@@ -76,6 +76,11 @@ def test_only_what_is_advised_and_only_for_the_jobs_own_nodes() -> None:
     ]
 
 
+@pytest.mark.parametrize("spoken, target", [("4711_2", "4711_2"), ("4700+1", "4700"), ("4711", "4711"), ("", "4711")])
+def test_a_task_of_an_array_is_requeued_alone(spoken: str, target: str) -> None:
+    assert [one.target for one in actions(JOB, ECC, NODES, spoken) if one.kind == "requeue"] == [target]
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -24,6 +24,7 @@ from diagnose.integrations.slurm import (
     read_job,
     write_comment,
 )
+from diagnose.integrations.slurmparts import failed_parts
 from diagnose.integrations.summary import Summary, summary_of
 from tests.commandline import ROOT, environment, start
 
@@ -50,7 +51,7 @@ JobId=4711 JobName=qx7b
    StdOut={folder}/slurm-4711.out
    Power=
 """
-TRUSTED = "{uid}|ada|FAILED|1:0|gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|lab\n"
+TRUSTED = "4711|4711|{uid}|ada|FAILED|1:0|gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|lab\n"
 RECORD = (
     "JobID|JobName|User|State|ExitCode|DerivedExitCode|Reason|NodeList|Start|End|Elapsed|Timelimit|MaxRSS|ReqMem|UID\n"
     "4711|qx7b|ada|FAILED|1:0|0:0||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|00:20:00|01:00:00||100M|{uid}\n"
@@ -70,7 +71,9 @@ class Slurm:
         self.shown = SHOWN.format(**values)
         self.trusted = TRUSTED.format(**values)
         self.record = RECORD.format(**values)
-        self.queued = f"{values['uid']}|ada|{values['state']}||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|\n"
+        self.queued = (
+            f"4711|4711|{values['uid']}|ada|{values['state']}||gx-[01-02]|2026-11-30T17:00:00|2026-11-30T17:20:00|\n"
+        )
 
     def run(self, command: Sequence[str]) -> str | None:
         if command[:3] == ["scontrol", "show", "hostnames"]:
@@ -103,8 +106,8 @@ def test_without_accounting(tmp_path: Path) -> None:
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_while_the_accounting_says_that_a_job_is_roots_slurmctld_is_asked(tmp_path: Path, restarts: int) -> None:
     slurm = Slurm(tmp_path, uid=4242, restarts=restarts)
-    before = "4242|ada|NODE_FAIL|1:0|gx-09|2026-11-30T16:00:00|2026-11-30T16:20:00|lab\n" * restarts
-    slurm.trusted = before + "0|root|PENDING|0:0|gx-01|2026-11-30T17:00:00|Unknown|lab\n"
+    before = "4711|4711|4242|ada|NODE_FAIL|1:0|gx-09|2026-11-30T16:00:00|2026-11-30T16:20:00|lab\n" * restarts
+    slurm.trusted = before + "4711|4711|0|root|PENDING|0:0|gx-01|2026-11-30T17:00:00|Unknown|lab\n"
     job = read_job("4711", cluster="lab", run=slurm.run)
     assert (job.user, job.uid, job.state, job.exit_code, job.nodes) == ("ada", 4242, "FAILED", 1, ("gx-01", "gx-02"))
     assert [name for name, _ in job.records] == ["scontrol.txt"]
@@ -137,6 +140,47 @@ def test_a_job_in_the_queue_again_is_the_attempt_that_ended(tmp_path: Path) -> N
     assert ended_attempt("4711", 1, slurm.run) == 0
     job = read_job("4711", attempt=0, run=slurm.run)
     assert (job.attempt, job.state, [name for name, _ in job.records]) == (0, "PREEMPTED", ["sacct.txt"])
+
+
+class Parts(Slurm):
+    """An array of two tasks, the second of which has the array's number too, or a heterogeneous job of two parts."""
+
+    def __init__(self, folder: Path, first: str, second: str) -> None:
+        super().__init__(folder)
+        names = {"4711_1": "ArrayJobId=4711 ArrayTaskId=1", "4711_0": "ArrayJobId=4711 ArrayTaskId=0"}
+        names |= {f"4711+{at}": f"HetJobId=4711 HetJobOffset={at}" for at in (0, 1)}
+        own = self.shown.replace("JobId=4711 ", f"JobId=4711 {names[first]} ")
+        other = self.shown.replace("JobId=4711 ", f"JobId=4712 {names[second]} ").replace("StdOut=", "StdOut=/other")
+        self.asked: list[Sequence[str]] = []
+        self.shown = own + "\n" + other
+        rows = self.trusted, self.trusted.replace("FAILED|1", "COMPLETED|0")
+        self.trusted = rows[1].replace("4711|4711", f"{second}|4712") + rows[0].replace("4711|4711", f"{first}|4711")
+
+    def run(self, command: Sequence[str]) -> str | None:
+        self.asked.append(command)
+        return super().run(command)
+
+
+@pytest.mark.parametrize("first, second", [("4711_1", "4711_0"), ("4711+0", "4711+1")])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_number_means_one_part_of_a_job(tmp_path: Path, first: str, second: str, forgotten: bool) -> None:
+    slurm = Parts(tmp_path, first, second)
+    if forgotten:
+        slurm.shown = ""
+    job = read_job("4711", run=slurm.run)
+    assert (job.id, job.spoken, job.attempt, job.state, job.uid) == ("4711", first, 0, "FAILED", ME)
+    assert job.stdout == (None if forgotten else f"{tmp_path}/slurm-4711.out")
+    other = read_job("4712", run=slurm.run)
+    assert (other.id, other.spoken, other.state) == ("4712", second, "COMPLETED")
+    assert all("/other" not in text for _, text in job.records)
+    assert ["sacct", "-j", first, "-D"] in [list(one[:4]) for one in slurm.asked if "-P" in one]
+
+
+def test_the_parts_that_failed() -> None:
+    rows = "14_0|FAILED\n14_1|COMPLETED\n14_2|CANCELLED by 0\n14_[3-9]|PENDING\n14|FAILED\n140_1|FAILED\n"
+    assert failed_parts("14", lambda _: rows) == (["14_0", "14_2"], 3)
+    assert failed_parts("14", lambda _: "14|FAILED\n") == ([], 0)
+    assert failed_parts("14", lambda _: None) == ([], 0)
 
 
 @pytest.mark.parametrize(

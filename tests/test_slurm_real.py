@@ -186,6 +186,30 @@ def test_jobs_that_fail_are_diagnosed(slurm: Cluster) -> None:
     assert "idle" in slurm.call("sinfo", "-h", "-o", "%t")  # nothing was drained
 
 
+def test_each_task_of_an_array_has_its_own_verdict(slurm: Cluster) -> None:
+    script = (
+        STEPS + 'case "$SLURM_ARRAY_TASK_ID" in\n0) python3 -c "{}[\'role\']" ;;\n1) true ;;\n'
+        "2) python3 -c \"open('/no/such/data.bin')\" ;;\nesac\n"
+    )
+    array = slurm.submit(script, "--array=0-2")
+    for task in (0, 2):
+        slurm.ended(f"{array}_{task}")
+    said = [comment(slurm, f"{array}_{task}").lower() for task in (0, 2)]
+    assert said[0].startswith("diagnose: failed your code keyerror")
+    assert said[1].startswith("diagnose: failed your code filenotfounderror")
+    slurm.ended(f"{array}_1")
+    slurm.until(lambda: not list((slurm.folder / "diagnose" / "jobs").iterdir()), "the hook to be done")
+    assert "diagnose" not in slurm.call("sacct", "-j", f"{array}_1", "-X", "-n", "-P", "-o", "Comment")
+    shown = subprocess.run(
+        [slurm.folder / "bin" / "diagnose", "slurm", array], env={**os.environ, **slurm.environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (
+        shown.stderr == f"diagnose: job {array} has 3 parts, of which 2 failed: this is {array}_0; others: {array}_2\n"
+    )
+    assert "KeyError" in shown.stdout
+
+
 def test_the_hook_returns_at_once_and_with_zero(slurm: Cluster) -> None:
     env = {**slurm.environment, "SLURM_JOB_ID": "999999", "SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_RESTART_COUNT": "0"}
     taken = []

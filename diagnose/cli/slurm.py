@@ -45,7 +45,7 @@ def add_slurm_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser])
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("job", metavar="JOB", help="the job's number")
+    parser.add_argument("job", metavar="JOB", help="the job's number; 14_2 is a task of an array")
     parser.add_argument("--attempt", type=int, metavar="N", help="which restart is meant (default the last that ended)")
     parser.add_argument(
         "--restart-count", type=int, metavar="N", help="instead: SLURM_JOB_RESTART_COUNT as EpilogSlurmctld was told"
@@ -96,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
         job = ending(read_job(options.job, cluster=options.cluster), options.exit_code)
     else:
         job = wait_for_end(
-            options.job,
+            _meant(options),
             attempt=options.attempt,
             restart_count=options.restart_count,
             cluster=options.cluster,
@@ -129,6 +129,26 @@ def _run(options: argparse.Namespace) -> int:
     _tell_others(job, summary)
     _act(job, summary)
     return EXIT_CODES[summary.status]
+
+
+def _meant(options: argparse.Namespace) -> str:
+    """The job, or of one of several parts the first that failed: a hook knows which part it means, a person may not."""
+    from diagnose.integrations.slurm import checked_number
+    from diagnose.integrations.slurmcommands import run_command
+    from diagnose.integrations.slurmparts import failed_parts
+
+    number = checked_number(options.job)
+    if options.restart_count is not None or options.attempt is not None or not number.isdigit():
+        return number
+    failed, count = failed_parts(number, run_command)
+    if count < 2 or not failed:
+        return number
+    others = ", ".join(failed[1:5]) + (" ..." if len(failed) > 5 else "")
+    tell(
+        f"job {number} has {count} parts, of which {len(failed)} failed: this is {failed[0]}"
+        + f"; others: {others}" * bool(others)
+    )
+    return failed[0]
 
 
 def _add_kernel_log(options: argparse.Namespace) -> int:
@@ -219,7 +239,7 @@ def _act(job: SlurmJob, summary: Summary) -> None:
         known = int(nodes) if nodes.isascii() and nodes.isdigit() and len(nodes) < 9 else None
         ref = JobRef(job.cluster, job.id, job.attempt, job.name, job.user)
         actor = Actor(SlurmActor(), trail, mode, Caps(nodes=known))
-        for line in actor.act(ref, actions(ref, summary, job.nodes)):
+        for line in actor.act(ref, actions(ref, summary, job.nodes, job.spoken)):
             tell(line)
     except DiagnoseError as error:
         tell(str(error))

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol
 from diagnose.dataclass import dataclass
 from diagnose.errors import UsageError
 from diagnose.integrations.notices import JobRef
-from diagnose.integrations.slurm import told_by
+from diagnose.integrations.slurmcommands import told_by
 from diagnose.integrations.summary import Summary, cut
 
 Mode = Literal["off", "rehearse", "act"]
@@ -73,8 +73,11 @@ class Scheduler(Protocol):
         ...
 
 
-def actions(job: JobRef, summary: Summary, nodes: Sequence[str]) -> list[Action]:
-    """What the report advises that a program may do. `nodes` are the job's: no other is drained for it."""
+def actions(job: JobRef, summary: Summary, nodes: Sequence[str], spoken: str = "") -> list[Action]:
+    """What the report advises that a program may do. `nodes` are the job's: no other is drained for it.
+
+    `spoken` is what the scheduler calls the job where the number means others too; a heterogeneous job goes as a whole.
+    """
     if not summary.failed or summary.error_type is None or summary.sureness not in ("confirmed", "likely"):
         return []
     why = cut(f"diagnose: {summary.error_type} in job {job.job_id}: {summary.cause}", 200)
@@ -82,7 +85,7 @@ def actions(job: JobRef, summary: Summary, nodes: Sequence[str]) -> list[Action]
     found = [Action("drain", host, why) for host in hosts]
     if summary.effect in ("restart", "elsewhere") and summary.job != "wait_and_retry":
         exclude = tuple(host for host in summary.excluded_hosts if host in nodes)
-        found.append(Action("requeue", job.job_id, why, exclude))
+        found.append(Action("requeue", spoken.partition("+")[0] or job.job_id, why, exclude))
     return found
 
 

@@ -13,18 +13,17 @@ import glob
 import os
 import re
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, Final
 
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import DiagnoseError, UsageError
+from diagnose.integrations.slurmcommands import Run, run_command, told_by
+from diagnose.integrations.slurmparts import NAMES, part_of, rows_of
 from diagnose.integrations.summary import Summary, cut
 
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,17}(?:_[0-9]{1,9})?(?:\+[0-9]{1,6})?\Z")
-_COMMAND_SECONDS: Final = 20.0
-_MOST_OUTPUT: Final = 4 * 1024 * 1024
 _FIELD: Final = re.compile(r"([A-Za-z/:_-]+)=(\S*)")
 _WHOLE_LINES: Final = ("StdOut", "StdErr", "WorkDir", "Comment", "Command")  # their values may hold blanks
 _UNDER_WAY: Final = frozenset(
@@ -32,7 +31,7 @@ _UNDER_WAY: Final = frozenset(
 )
 _WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
 # What is decided by: no column of these holds a word of the user's.
-_TRUSTED: Final = ("UID", "User", "State", "ExitCode", "NodeList", "Start", "End", "Cluster")
+COLUMNS: Final = (*NAMES, "UID", "User", "State", "ExitCode", "NodeList", "Start", "End", "Cluster")
 # What the rules read.
 _RECORD: Final = (
     "JobID,JobName,User,State,ExitCode,DerivedExitCode,Reason,NodeList,Start,End,Elapsed,Timelimit,MaxRSS,ReqMem,UID"
@@ -42,8 +41,6 @@ _LONGEST_COMMENT: Final = 800
 _MOST_LOGS: Final = 2000
 _POLL: Final = 1.0
 
-Run = Callable[[Sequence[str]], str | None]
-
 
 class SlurmError(DiagnoseError):
     """Slurm's commands do not say what is needed."""
@@ -51,7 +48,10 @@ class SlurmError(DiagnoseError):
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One attempt of a job, as Slurm knows it. `records` are what its commands printed, by name."""
+    """One attempt of a job, as Slurm knows it. `records` are what its commands printed, by name.
+
+    `spoken` is what its commands call it and nothing else (`slurmparts`).
+    """
 
     id: str
     attempt: int
@@ -70,6 +70,7 @@ class SlurmJob:
     directory: str | None = None
     comment: str = ""
     gpus: int | None = None
+    spoken: str = ""
     records: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -81,29 +82,6 @@ class SlurmJob:
     def succeeded(self) -> bool:
         """Whether Slurm saw it end well."""
         return self.state == "COMPLETED"
-
-
-def run_command(command: Sequence[str]) -> str | None:
-    """What one of Slurm's commands prints; None where it cannot be run or fails."""
-    told = told_by(command)
-    return None if told[0] != 0 else told[1]
-
-
-def told_by(command: Sequence[str]) -> tuple[int | None, str, str]:
-    """The exit code, standard output and standard error of a command."""
-    try:
-        done = subprocess.run(  # noqa: S603 - Slurm's own commands, no shell
-            list(command),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_COMMAND_SECONDS,
-            check=False,
-            env={**os.environ, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "standard", "SACCT_FORMAT": ""},
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return None, "", str(error)
-    out, err = (text[:_MOST_OUTPUT].decode("utf-8", "replace") for text in (done.stdout, done.stderr))
-    return done.returncode, out, err
 
 
 def checked_number(text: str) -> str:
@@ -118,13 +96,14 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
 
     `attempt` counts restarts; without it the last attempt that has ended, or the one that runs, is meant.
     """
-    number = checked_number(number)
-    shown = run(["scontrol", "show", "job", number]) or ""
-    attempts = _attempts(number, run)
+    shown, spoken = part_of(checked_number(number), run)
+    attempts = _attempts(spoken, run)
     if shown.strip():  # the accounting begins a job as root's and pending, and corrects that about a second later
         attempts = [row for row in attempts if row["State"] != "PENDING"]
     if not shown.strip() and not attempts:
         raise SlurmError(f"Slurm knows no job {number}: neither scontrol nor sacct shows it")
+    if not shown.strip():
+        spoken = attempts[-1]["JobID"]
     facts = _shown(shown)
     restarts = int(facts["Restarts"]) if re.match(r"\d{1,6}\Z", facts.get("Restarts", "")) else 0
     waits = facts.get("JobState", "") in _WAITING  # it was requeued: what scontrol shows is the attempt to come
@@ -132,7 +111,7 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
         attempt = max(0, restarts - 1) if waits else restarts if shown.strip() else max(0, len(attempts) - 1)
     stale = not shown.strip() or waits or restarts != attempt
     row = attempts[attempt] if len(attempts) > attempt else {}
-    if not row and not stale and (queued := _queued(number, run)):
+    if not row and not stale and (queued := _queued(spoken, run)):
         row = queued | {"ExitCode": facts.get("ExitCode", "")}
     elif not row and attempts:
         row = attempts[-1]
@@ -141,13 +120,14 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
         state = facts.get("JobState", state)
     exit_code, _, signal = row.get("ExitCode", "").partition(":")
     known = bool(attempts) and (stale or len(attempts) > attempt)
-    record = run(["sacct", "-j", number, "-D", "-P", "-o", _RECORD]) if known else None
-    records = [("sacct.txt", _of_attempt(record, number, attempt))] if record else []
+    record = run(["sacct", "-j", spoken, "-D", "-P", "-o", _RECORD]) if known else None
+    records = [("sacct.txt", _of_attempt(record, spoken, attempt))] if record else []
     if not stale:
         records.append(("scontrol.txt", shown))
     uid = row.get("UID", "") if row.get("State") != "PENDING" else ""
     return SlurmJob(
-        id=number,
+        id=row.get("JobIDRaw") or number,
+        spoken=spoken,
         attempt=attempt,
         cluster=cluster or os.environ.get("SLURM_CLUSTER_NAME", "") or row.get("Cluster", ""),
         name=cut(facts.get("JobName", ""), 200),
@@ -168,18 +148,16 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
     )
 
 
-def _attempts(number: str, run: Run) -> list[dict[str, str]]:
+def _attempts(spoken: str, run: Run) -> list[dict[str, str]]:
     """What the accounting says of the attempts of a job, the oldest first; empty where there is none."""
-    told = run(["sacct", "-j", number, "-D", "-X", "-n", "-P", "-o", ",".join(_TRUSTED)]) or ""
-    rows = [line.split("|") for line in told.splitlines()]
-    return [dict(zip(_TRUSTED, row, strict=True)) for row in rows if len(row) == len(_TRUSTED)]
+    told = run(["sacct", "-j", spoken, "-D", "-X", "-n", "-P", "-o", ",".join(COLUMNS)]) or ""
+    return rows_of(spoken, told, COLUMNS)
 
 
-def _queued(number: str, run: Run) -> dict[str, str]:
+def _queued(spoken: str, run: Run) -> dict[str, str]:
     """The same of a job that slurmctld still remembers."""
-    rows = (run(["squeue", "-h", "-t", "all", "-j", number, "-o", "%U|%u|%T||%N|%S|%e|"]) or "").splitlines()
-    row = rows[0].split("|") if len(rows) == 1 else []
-    return dict(zip(_TRUSTED, row, strict=True)) if len(row) == len(_TRUSTED) else {}
+    told = run(["squeue", "-h", "-t", "all", "-j", spoken, "-o", "%i|%A|%U|%u|%T||%N|%S|%e|"]) or ""
+    return next(iter(rows_of(spoken, told, COLUMNS)), {})
 
 
 def _shown(text: str) -> dict[str, str]:
@@ -263,19 +241,20 @@ def ended_attempt(number: str, restart_count: int, run: Run = run_command) -> in
 
     The count of a job that was put back into the queue is that of the attempt to come already.
     """
-    facts = _shown(run(["scontrol", "show", "job", checked_number(number)]) or "")
+    shown, spoken = part_of(checked_number(number), run)
+    facts = _shown(shown)
     state, restarts = facts.get("JobState", ""), facts.get("Restarts", "")
     if state == "COMPLETING":
         return None
     if not state:  # slurmctld has forgotten it
-        return restart_count if len(_attempts(number, run)) > restart_count else max(0, restart_count - 1)
+        return restart_count if len(_attempts(spoken, run)) > restart_count else max(0, restart_count - 1)
     over = state not in _UNDER_WAY | _WAITING and restarts == str(restart_count)
     return restart_count if over else max(0, restart_count - 1)
 
 
 def ending(job: SlurmJob, code: int) -> SlurmJob:
     """A job that still runs, as it will be once its script has ended with a code: Slurm does not know yet."""
-    record = f"JobID|User|State|ExitCode\n{job.id}|{job.user}|FAILED|{code}:0\n"
+    record = f"JobID|User|State|ExitCode\n{job.spoken or job.id}|{job.user}|FAILED|{code}:0\n"
     return replace(job, state="FAILED", exit_code=code, signal=0, records=(("sacct.txt", record),))
 
 
@@ -373,17 +352,17 @@ def write_comment(job: SlurmJob, summary: Summary, *, admin: bool = False) -> st
     own = job.comment.split(_MARK)[0].rstrip(" ;")
     text = f"{_plain(own)}; {line}" if own and own != "(null)" and not admin else line
     field = "admincomment" if admin else "comment"
-    code, _, said = told_by(["scontrol", "update", f"jobid={job.id}", f"{field}={text}"])
+    code, _, said = told_by(["scontrol", "update", f"jobid={job.spoken or job.id}", f"{field}={text}"])
     if code == 0:
         return None
-    ended = ["sacctmgr", "-i", "modify", "job", "where", f"jobid={job.id}"]
+    ended = ["sacctmgr", "-i", "modify", "job", "where", f"jobid={job.spoken or job.id}"]
     if job.cluster:
         ended.append(f"cluster={job.cluster}")
     code, out, more = told_by([*ended, "set", f"{field}='{text}'"])
     if code == 0 and "Modified" in out:
         return None
     reason = cut(more or out or said, 200)
-    return f"the comment of job {job.id} was not written: {reason}"
+    return f"the comment of job {job.spoken or job.id} was not written: {reason}"
 
 
 def comment_line(summary: Summary) -> str:
