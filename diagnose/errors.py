@@ -60,3 +60,8 @@ class RuleError(DiagnoseError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def installing(extras: str) -> str:
+    """How these extras are had, by people with and without a clone."""
+    return f"pip install 'gpu-job-diagnose[{extras}]' (in a clone: pip install '.[{extras}]')"

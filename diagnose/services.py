@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from diagnose.dataclass import dataclass, replace
-from diagnose.errors import DiagnoseError, OutageError, StoreError, UsageError
+from diagnose.errors import DiagnoseError, OutageError, StoreError, UsageError, installing
 from diagnose.models import Line, Memory, Opinion, Report, RuleSet, SecondOpinion
 
 if TYPE_CHECKING:
@@ -261,9 +261,7 @@ def open_memory(place: str) -> Iterator[Database]:
     try:
         from diagnose.store.database import open_database
     except ModuleNotFoundError as error:
-        raise StoreError(
-            f"a memory needs {error.name}, which is not installed: pip install 'gpu-job-diagnose[memory]'"
-        ) from error
+        raise StoreError(f"a memory needs {error.name}, which is not installed: {installing('memory')}") from error
     with open_database(place) as database:
         yield database
 

@@ -331,6 +331,15 @@ def test_every_error_is_a_problem(client: TestClient) -> None:
         assert problem["instance"] == f"urn:request:{answer.headers['x-request-id']}"
 
 
+def test_a_body_that_is_not_said_to_be_json_is_told(client: TestClient) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = client.post(f"/v1/diagnoses/d{'0' * 24}/feedback", content=b'{"kind": "confirm"}', headers=form)
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "the body is JSON: set Content-Type: application/json",
+    )
+
+
 def test_browsers_of_elsewhere_and_proxies_are_refused_without_keys(client: TestClient) -> None:
     for headers in (
         {"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"X-Forwarded-For": "10.1.2.3"},

@@ -19,7 +19,7 @@ from diagnose.agents.ledger import Ledger
 from diagnose.agents.model import ChatModel
 from diagnose.agents.settings import ModelSettings
 from diagnose.dataclass import dataclass, field, replace
-from diagnose.errors import DiagnoseError
+from diagnose.errors import DiagnoseError, installing
 from diagnose.models import Evidence, Line, Opinion, Report, RuleSet
 from diagnose.models.report import Sureness
 from diagnose.models.rule import ErrorType
@@ -88,7 +88,7 @@ def advisers(
         assert settings is not None
         missing = next((name for name in _NEEDED if find_spec(name) is None), None)
         if missing:
-            raise DiagnoseError(f"a model needs {missing}, which is not installed: pip install 'gpu-job-diagnose[llm]'")
+            raise DiagnoseError(f"a model needs {missing}, which is not installed: {installing('llm')}")
         return FailureAgent(ChatModel(settings, account), rules.taxonomy)
 
     return Advisers(

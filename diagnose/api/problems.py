@@ -127,6 +127,9 @@ def add_handlers(app: FastAPI) -> None:
         errors = shown_errors(error)
         first = errors[0] if errors else {"pointer": "", "detail": "it is not as the contract has it"}
         detail = f"{first['pointer']}: {first['detail']}"
+        said = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if first["pointer"] == "/body" and said != "application/json":  # what curl says of its own
+            detail = "the body is JSON: set Content-Type: application/json"
         return problem(request_id(request), 422, detail, errors=errors)
 
     @app.exception_handler(ValidationError)

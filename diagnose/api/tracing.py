@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from starlette.types import Scope
 
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, installing
 
 _ASKED: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
@@ -33,9 +33,7 @@ class Tracing:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ModuleNotFoundError as error:
-            raise UsageError(
-                f"traces need {error.name}, which is not installed: pip install 'gpu-job-diagnose[otel]'"
-            ) from error
+            raise UsageError(f"traces need {error.name}, which is not installed: {installing('otel')}") from error
         name = environment.get("OTEL_SERVICE_NAME") or "diagnose"
         self._provider = TracerProvider(resource=Resource.create({"service.name": name}))
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

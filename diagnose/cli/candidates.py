@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
 from diagnose.cli.streams import say
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, installing
 
 if TYPE_CHECKING:
     from diagnose.models.learning import Proposed
@@ -113,7 +113,7 @@ def _promote(review: Review, chosen: list[Proposed], options: argparse.Namespace
     from diagnose.rules.lint.engines import re2_module
 
     if re2_module() is None:
-        raise UsageError("rules are promoted only where RE2 can check them: pip install 'gpu-job-diagnose[llm]'")
+        raise UsageError(f"rules are promoted only where RE2 can check them: {installing('llm')}")
     root = root_of(options.dir)
     failed = False
     for each in chosen:

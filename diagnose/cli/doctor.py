@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any
 
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, installing
 from diagnose.sources.printable import printable
 
 
@@ -33,9 +33,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         from diagnose.service.doctor import examine
         from diagnose.service.settings import config_of
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the service needs {error.name}, which is not installed: pip install 'gpu-job-diagnose[service]'"
-        ) from error
+        raise UsageError(f"the service needs {error.name}, which is not installed: {installing('service')}") from error
     seen = examine(config_of(os.environ))
     if options.format == "json":
         print(json.dumps([{"what": one.what, "state": one.state, "said": one.said} for one in seen], indent=1))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from diagnose.cli.diagnose import write_whole
 from diagnose.cli.streams import tell
 from diagnose.dataclass import dataclass, replace
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, installing
 
 if TYPE_CHECKING:
     from diagnose.agents.settings import ModelSettings
@@ -203,9 +203,7 @@ def _needs_memory() -> None:
     from importlib.util import find_spec
 
     if find_spec("numpy") is None:
-        raise UsageError(
-            "--split and --store need numpy, which is not installed: pip install 'gpu-job-diagnose[memory]'"
-        )
+        raise UsageError(f"--split and --store need numpy, which is not installed: {installing('memory')}")
 
 
 def _index(folder: str, past: Remembered, rules: RuleSet) -> None:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from diagnose.cli.streams import tell
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, installing
 
 
 def add_keys_parser(verbs: Any) -> None:
@@ -56,9 +56,7 @@ def run_keys(options: argparse.Namespace) -> int:
         from diagnose.service.keys import Keys
         from diagnose.services import database_place, open_memory
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"keys need {error.name}, which is not installed: pip install 'gpu-job-diagnose[service]'"
-        ) from error
+        raise UsageError(f"keys need {error.name}, which is not installed: {installing('service')}") from error
     with open_memory(database_place(os.environ)) as database:
         keys = Keys(database)
         if options.what == "add":

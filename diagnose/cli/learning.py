@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 
 from diagnose.cli.streams import say
 from diagnose.dataclass import replace
-from diagnose.errors import StoreError, UsageError
+from diagnose.errors import StoreError, UsageError, installing
 
 if TYPE_CHECKING:
     from diagnose.learning.case import Case, CaseLine
@@ -135,7 +135,7 @@ def _proposals(options: argparse.Namespace, root: str) -> Iterator[Proposal]:
     from diagnose.rules.lint.run import fixtures_beside, log_names
 
     if re2_module() is None:
-        raise UsageError("rules are proposed only where RE2 can check them: pip install 'gpu-job-diagnose[llm]'")
+        raise UsageError(f"rules are proposed only where RE2 can check them: {installing('llm')}")
     rule_set = joined_rules(options)
     corpus = Corpus(fixtures_beside(root), judged)
     if not corpus.incidents:

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from diagnose.cli.streams import tell
-from diagnose.errors import UsageError
+from diagnose.errors import UsageError, installing
 
 if TYPE_CHECKING:
     from diagnose.service.settings import ServiceConfig
@@ -61,9 +61,7 @@ def run_serving(options: argparse.Namespace) -> int:
         from diagnose.api.logging import configure
         from diagnose.service.settings import config_of
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the service needs {error.name}, which is not installed: pip install 'gpu-job-diagnose[service]'"
-        ) from error
+        raise UsageError(f"the service needs {error.name}, which is not installed: {installing('service')}") from error
     if options.verb == "migrate":
         return _migrate(config_of(os.environ))
     environment = _environment(options)

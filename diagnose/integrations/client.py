@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 from urllib.parse import quote, urlsplit
 
 from diagnose.dataclass import dataclass
-from diagnose.errors import DiagnoseError, UsageError
+from diagnose.errors import DiagnoseError, UsageError, installing
 
 if TYPE_CHECKING:
     import httpx
@@ -68,7 +68,7 @@ class Client:
         try:
             import httpx
         except ImportError as error:
-            raise UsageError("a service needs: pip install 'gpu-job-diagnose[service]'") from error
+            raise UsageError(f"a service needs: {installing('service')}") from error
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise UsageError(f"{address!r} is no address of a service; say https://host[:port], keys go into a file")

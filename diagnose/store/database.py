@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from diagnose.errors import StoreError
+from diagnose.errors import StoreError, installing
 from diagnose.sources.places import as_known
 
 HEAD: Final = "0004"  # the latest migration; a test holds that this is so
@@ -136,9 +136,7 @@ def open_database(where: str) -> Database:
         try:
             engine = _engine(url)
         except ModuleNotFoundError as error:
-            raise StoreError(
-                f"the memory {name} needs a driver: pip install 'gpu-job-diagnose[memory,postgres]'"
-            ) from error
+            raise StoreError(f"the memory {name} needs a driver: {installing('memory,postgres')}") from error
         database = Database(engine, name)
         try:
             _up_to_date(database)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from diagnose.dataclass import dataclass
-from diagnose.errors import DiagnoseError, UsageError
+from diagnose.errors import DiagnoseError, UsageError, installing
 from diagnose.integrations.summary import cut
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Api:
         try:
             import httpx
         except ImportError as error:
-            raise UsageError("Kubernetes needs: pip install 'gpu-job-diagnose[service]'") from error
+            raise UsageError(f"Kubernetes needs: {installing('service')}") from error
         if not place.server.startswith(("https://", "http://")):
             raise UsageError(f"--server {place.server!r}: say https://host:port")
         if place.token_file is not None and place.server.startswith("http://") and not _is_local(place.server):
