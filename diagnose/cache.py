@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import marshal
 import os
 import stat
 import time
 from collections.abc import Sequence
+from typing import Any
 
 BROKEN = (OSError, ValueError, TypeError, LookupError, AttributeError, EOFError, RecursionError)
 """What a file that is not there, or that holds something else, gives whoever reads it."""
 _MAX_BYTES = 64 * 1024 * 1024
 _DIGEST_BYTES = 8
+_CODES = 2000  # of patterns; there are fewer than this, so some of so many are those of an older release
 _KEPT = 8
 _ENDING = ".bin"
 _FORMER = ".json"
@@ -70,6 +73,21 @@ def write(name: str, data: bytes) -> None:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def codes(name: str) -> dict[Any, Any]:
+    """The codes of patterns that earlier runs have kept; none where they cannot be relied upon."""
+    try:
+        return dict(marshal.loads(read(name)))  # noqa: S302 - the user's own file, as the bytecode of modules is
+    except BROKEN:
+        return {}
+
+
+def keep_codes(name: str, known: dict[Any, Any], made: dict[Any, Any]) -> None:
+    """Keeps the codes that are known, or those alone that this run has `made`, if it has made any."""
+    if made:
+        write(name, marshal.dumps(known if len(known) <= _CODES else made))
+        made.clear()
 
 
 def _folder() -> str | None:

@@ -7,15 +7,12 @@ those of this one. `re` checks each code before it uses it, and whatever is amis
 
 from __future__ import annotations
 
-import marshal
 import re
 import sys
 from re import _compiler  # type: ignore[attr-defined] # what makes codes of patterns has no public name
 from typing import Any, AnyStr
 
 from diagnose import cache
-
-_MOST = 2000  # patterns; there are fewer than this, so some of so many are those of an older release
 
 Key = tuple[str | bytes, int]
 Code = tuple[int, bytes, int, dict[str, int], tuple[str | None, ...]]
@@ -41,18 +38,13 @@ def compile(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:  # noqa: A00
 
 def recall() -> None:
     """Fetches what earlier runs have compiled."""
-    try:
-        found = marshal.loads(cache.read(_name()))  # noqa: S302 - the user's own file, as the bytecode of modules is
-        _known.update(found)
-    except cache.BROKEN:
-        return
+    _known.update(cache.codes(_name()))
 
 
 def keep() -> None:
     """Keeps what this run has compiled, if anything, for later ones."""
     if _made:
-        cache.write(_name(), marshal.dumps(_known if len(_known) <= _MOST else _made))
-        _made.clear()
+        cache.keep_codes(_name(), _known, _made)
 
 
 def _name() -> str:

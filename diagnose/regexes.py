@@ -23,7 +23,6 @@ ASCII: Final = 0x80
 MULTILINE: Final = 0x8
 IGNORECASE: Final = 0x2
 """As `regex` has them; a test holds that this is so."""
-_MOST: Final = 2000  # patterns; there are fewer than this, so some of so many are those of an older release
 
 _Key = tuple[str, int]
 _Code = tuple[Any, ...]
@@ -45,10 +44,7 @@ class _Kept:
         except Exception:  # noqa: BLE001 - another release may be built in another way: then there are no codes
             self.engine = None
             return
-        try:
-            self.codes = dict(marshal.loads(cache.read(self.name)))  # noqa: S302 - the user's own file, see `precompiled`
-        except cache.BROKEN:
-            self.codes = {}
+        self.codes = cache.codes(self.name)
 
     def compiled(self, pattern: str, flags: int) -> regex.Pattern[str]:
         key = (pattern, flags)
@@ -90,9 +86,8 @@ def compile(pattern: str, flags: int = 0) -> regex.Pattern[str]:  # noqa: A001 -
 
 def keep() -> None:
     """Keeps what this run has compiled, if anything, for later ones."""
-    if _kept is not None and _kept.made:
-        cache.write(_kept.name, marshal.dumps(_kept.codes if len(_kept.codes) <= _MOST else _kept.made))
-        _kept.made.clear()
+    if _kept is not None:
+        cache.keep_codes(_kept.name, _kept.codes, _kept.made)
 
 
 def _engine() -> tuple[str, ModuleType]:

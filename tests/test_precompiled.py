@@ -86,7 +86,7 @@ def test_a_wrong_pattern_is_told_as_usual() -> None:
 
 
 def test_what_nobody_asks_for_any_more_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precompiled, "_MOST", 2)
+    monkeypatch.setattr(cache, "_CODES", 2)
     for pattern in ("a", "b"):
         precompiled.compile(pattern)
     _next_run()
