@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -592,3 +593,85 @@ def test_from_a_job_to_its_diagnosis(tmp_path: Path) -> None:
         server.wait(30)
         assert server.stderr is not None
         server.stderr.close()
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_kills_of_sender_and_server_and_a_log_that_is_emptied_meanwhile(tmp_path: Path) -> None:
+    """`kill -9` of either, the true command and server: what was read of a log that is gone arrives all the same."""
+    import socket
+
+    from tests.test_api_jobs import fetched, served
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path / "job" / "train.out"
+    log.parent.mkdir()
+    code = "import sys; from diagnose.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "ship", "train.out", "--job", "4711", "--cluster", "gx", "--every", "0.2"]
+    command += ["--service", f"http://127.0.0.1:{port}", "--prefix", "n1"]
+    environment = environment_of(tmp_path, HOME=str(tmp_path))
+    spool = tmp_path / ".local" / "state" / "diagnose" / "ship"
+
+    def wait_until(there: Callable[[], bool]) -> None:
+        for _ in range(600):
+            if there():
+                return
+            time.sleep(0.05)
+        raise AssertionError("it does not come to that")
+
+    def taken() -> bytes:
+        paths = sorted((tmp_path / "spool" / "streams").rglob("*.raw.*"))
+        return b"".join(path.read_bytes() for path in paths)
+
+    def kept() -> bytes:
+        return b"".join(path.read_bytes() for path in sorted(spool.glob("*.spool")))
+
+    def killed(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+    def ship() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, cwd=log.parent, env=environment, stderr=subprocess.DEVNULL)
+
+    server, sender = served(tmp_path, port), ship()
+    try:
+        log.write_text(spread(300))
+        wait_until(lambda: b"line 299 " in taken())
+        before = taken()
+        os.killpg(server.pid, signal.SIGKILL)
+        killed(server)
+        with log.open("a") as file:
+            file.write(spread(300, 300))
+        wait_until(lambda: b"line 599 " in kept())
+        killed(sender)
+        sender = ship()
+        with log.open("a") as file:
+            file.write(spread(5, 600))
+        wait_until(lambda: b"line 604 " in kept())
+        log.write_text("")  # as `copytruncate` does
+        killed(sender)
+        log.write_text(KEY_ERROR)
+        server, sender = served(tmp_path, port), ship()
+        wait_until(lambda: b"KeyError" in taken())
+        assert taken().startswith(before)
+        assert all(f"line {number} ".encode() in taken() for number in range(605))
+        assert taken().count(b"line 299 ") == 1
+        sender.send_signal(signal.SIGTERM)
+        assert sender.wait(60) == 0
+        assert list(spool.glob("*.spool")) == []
+        end = subprocess.run(
+            [*command, "--end", "--until-exit", str(sender.pid)], cwd=log.parent, env=environment, timeout=60, check=False,
+            capture_output=True,
+        )  # fmt: skip
+        assert end.returncode == 0, end.stderr
+        report = fetched(port, "/" + end.stderr.decode().rpartition("http://127.0.0.1:")[2].partition("/")[2].strip())
+        assert report["error_type"] == "KeyError"
+        assert {one["source"] for one in report["coverage"]["sources"]} == {"n1/train.out", "n1/train.out.1"}
+    finally:
+        killed(sender)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        killed(server)
