@@ -71,3 +71,25 @@ def test_a_process_that_cannot_be_made_is_made_later(monkeypatch: pytest.MonkeyP
     made.close(10)
     assert ended[-1] == pool.Done("d1", "done")
     assert "Too many open files" in said.getvalue()
+
+
+def test_a_process_that_ended_leaves_no_open_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Process] = []
+
+    def started(*_: Any, **__: Any) -> Process:
+        made.append(Process())
+        return made[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setattr(pool, "_JOBS", 1)  # each makes place for another after its job
+    before = set(threading.enumerate())
+    one = pool.Pool(1, {}, lambda _id, _state: None)
+    for _ in range(4):
+        over = threading.Event()
+        one.put("d1", lambda _done, over=over: over.set())
+        assert over.wait(30)
+    one.close(10)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+    assert len(made) > 3
+    assert all(process.stdout.closed for process in made)

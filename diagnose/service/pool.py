@@ -154,9 +154,10 @@ class _Child:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with contextlib.suppress(ValueError):
-                self._answers.put(json.loads(line))
+        with contextlib.suppress(ValueError, OSError), self._process.stdout as lines:  # `kill` may close them
+            for line in lines:
+                with contextlib.suppress(ValueError):
+                    self._answers.put(json.loads(line))
         self._answers.put(None)
 
     def _next(self, seconds: float) -> dict[str, Any] | None:
