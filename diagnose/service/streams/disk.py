@@ -1,4 +1,4 @@
-"""Files and directories of the spool: written whole, on disk before anybody is told, one writer at a time.
+"""Files and directories of the spool: written whole, on disk before anybody is told, one writer at a time, bounded.
 
 In: paths and bytes. Out: the same on disk. What the disk says becomes `SpoolFull` or `StreamError`.
 """
@@ -112,3 +112,25 @@ def size_below(folder: str) -> int:
         with contextlib.suppress(OSError):
             size += os.stat(path).st_size
     return size
+
+
+class Room:
+    """A bound on bytes, for several threads."""
+
+    def __init__(self, most: int, used: int) -> None:
+        self._most, self._used = most, used
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Counts bytes that are about to be written."""
+        with self._lock:
+            if self._used + size > self._most:
+                raise SpoolFull(
+                    f"streamed logs take {self._used} bytes and may take no more than {self._most}; try again later"
+                )
+            self._used += size
+
+    def give_back(self, size: int) -> None:
+        """Counts bytes that are gone."""
+        with self._lock:
+            self._used = max(0, self._used - size)

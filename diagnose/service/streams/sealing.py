@@ -17,14 +17,13 @@ from diagnose.dataclass import replace
 from diagnose.keeping import Keeping
 from diagnose.service.streams import disk, layout
 from diagnose.service.streams.model import StreamError
-from diagnose.service.streams.room import Room
 from diagnose.sources.kept import KEPT_HEAD_BYTES, first_line, kind_line
 
 
 class Sealer:
     """Seals what is full, until `close`."""
 
-    def __init__(self, keeping: Callable[[], Keeping], room: Room) -> None:
+    def __init__(self, keeping: Callable[[], Keeping], room: disk.Room) -> None:
         self._keeping, self._room = keeping, room
         self._sealing = threading.Lock()  # compressors of one process share what they have learnt
         self._thread = ThreadPoolExecutor(1, "seal")

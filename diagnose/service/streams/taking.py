@@ -29,7 +29,6 @@ from diagnose.service.streams.model import (
     StreamBounds,
     TooMuch,
 )
-from diagnose.service.streams.room import Room
 from diagnose.service.streams.sealing import Sealer
 from diagnose.service.streams.snapshots import snapshot_of
 from diagnose.sources.kept import is_kept, kept_head
@@ -47,7 +46,7 @@ class Streams:
         self._keeping: Keeping | None = None
         with disk.told():
             os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._room = Room(self._bounds.spool_bytes, disk.size_below(folder))
+        self._room = disk.Room(self._bounds.spool_bytes, disk.size_below(folder))
         self._sealer = Sealer(self._ready, self._room)
         self.endings = Endings(folder, self._bounds.again)
 
