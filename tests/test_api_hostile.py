@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import bz2
 import gzip
 import io
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from fastapi.testclient import TestClient
 
 from tests.serving import KEY_ERROR, job, serving, upload
@@ -151,3 +153,31 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(tmp_path: Path) -> None
         head = b"--x\r\nX: " + b"y" * 20_000 + b"\r\n\r\n"
         assert client.post("/v1/diagnoses", content=head, headers=headers).status_code in (413, 422)
         assert not [one for one in (tmp_path / "spool").rglob("*") if one.is_file()]
+
+
+def test_a_client_that_hangs_up_in_the_midst_is_no_defect(tmp_path: Path) -> None:
+    body: list[dict[str, object]] = [
+        {"type": "http.request", "body": b"x", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[object] = []
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    with serving(tmp_path) as client, structlog.testing.capture_logs() as said:
+        for method, path in (("POST", "/v1/uploads"), ("PUT", "/v1/jobs/c/1/0/logs/a"), ("POST", "/v1/diagnoses")):
+            messages = iter(body)
+
+            async def receive(messages: Iterator[dict[str, object]] = messages) -> dict[str, object]:
+                return next(messages)
+
+            scope = {
+                "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"offset=0",
+                "headers": [(b"host", b"testserver"), (b"content-type", b"application/json")], "http_version": "1.1",
+                "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 1), "scheme": "http", "root_path": "",
+            }  # fmt: skip
+            asyncio.run(client.app(scope, receive, send))  # type: ignore[arg-type]
+        assert list((tmp_path / "spool" / "parts").iterdir()) == []
+    assert sent == []
+    assert [one for one in said if one["log_level"] == "error"] == []

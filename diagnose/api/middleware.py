@@ -12,6 +12,7 @@ import time
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnose.api.problems import problem
@@ -21,6 +22,7 @@ from diagnose.service.audit import Act
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _CHUNKS: Final = "/v1/jobs/{cluster}/{job_id}/{attempt}/logs/"
+_GONE: Final = 499  # as nginx notes a client that hung up
 _STRICT: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -89,6 +91,8 @@ class Around:
                     raise
                 said = problem(scope["request_id"], 413, error.detail, headers=error.headers)
                 await said(scope, receive, answered)
+            except ClientDisconnect:  # nobody is left who could be answered
+                status = status or _GONE
             except Exception:
                 self._running.log.exception("internal error", request_id=scope["request_id"], path=scope["path"])
                 if status:
