@@ -233,3 +233,40 @@ def test_the_command_refuses_what_it_cannot_do() -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert b"set DIAGNOSE_SERVICE" in err
+
+
+@pytest.mark.parametrize(
+    ("status", "data", "packed"),
+    [(200, b"no gzip", True), (200, b"[" * 200_000, False), (409, b'{"title":' + b"[" * 200_000, False)],
+)
+def test_garbage_of_a_service_is_told_in_a_line(tmp_path: Path, status: int, data: bytes, *, packed: bool) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        headers = {"Content-Encoding": "gzip"} if packed else {}
+        return httpx.Response(status, stream=httpx.ByteStream(data), headers=headers)
+
+    made, _ = client(answer, tmp_path, patience=0.0)
+    with made, pytest.raises(ServiceError) as told:
+        made.submit({"job_id": "1"})
+    assert "\n" not in str(told.value)
+
+
+def test_a_number_of_an_attempt_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    items = [{"id": "d1", "job_id": "7", "cluster": "", "attempt": attempt} for attempt in ("x", None, {})]
+    made, _ = client(lambda _: httpx.Response(200, json={"items": items}), tmp_path)
+    with made:
+        assert made.find("", "7")
+
+
+def test_an_answer_that_does_not_end_ends_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("diagnose.integrations.client.time.monotonic", lambda: now[0])
+
+    def dribble() -> Iterator[bytes]:
+        while True:
+            now[0] += 10.0  # each byte within the time for one
+            yield b" "
+
+    made, _ = client(lambda _: httpx.Response(200, content=dribble()), tmp_path, patience=60.0)
+    with made, pytest.raises(ServiceError, match="takes too long"):
+        made.submit({"job_id": "1"})
+    assert now[0] < 120

@@ -72,7 +72,7 @@ class Client:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise UsageError(f"{address!r} is no address of a service; say https://host[:port], keys go into a file")
-        self._errors = httpx.TransportError
+        self._errors = (httpx.TransportError, httpx.DecodingError)
         self._key_file = key_file
         self._until = time.monotonic() + patience
         self._sleep = sleep
@@ -117,7 +117,7 @@ class Client:
         known = [one for one in items if one.get("job_id") == job_id and one.get("cluster") == cluster]
         if attempt is not None:
             known = [one for one in known if one.get("attempt") == attempt]
-        return _served(max(known, key=lambda one: int(one.get("attempt") or 0))) if known else None
+        return _served(max(known, key=_attempt)) if known else None
 
     def report(self, id: str) -> Served:
         """Waits for the report, as long as patience lasts; raises `ServiceError` where it does not come.
@@ -167,7 +167,7 @@ class Client:
                     timeout=timeout,
                 ) as answer:
                     status = answer.status_code
-                    raw = _bounded(answer)
+                    raw = _bounded(answer, max(self._until, time.monotonic()) + timeout)
                     if answer.is_success:
                         return _object(raw, path), answer.headers.get("diagnosis-state", "")
                     problem = _problem(raw, status)
@@ -209,10 +209,12 @@ def _compressed(file: BinaryIO) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _bounded(answer: httpx.Response) -> bytes:
+def _bounded(answer: httpx.Response, until: float) -> bytes:
     raw = bytearray()
     for block in answer.iter_bytes():
         raw += block
+        if time.monotonic() > until:
+            raise ServiceError("the service's answer takes too long")
         if len(raw) > _LARGEST:
             raise ServiceError("the service's answer is too large")
     return bytes(raw)
@@ -221,7 +223,7 @@ def _bounded(answer: httpx.Response) -> bytes:
 def _object(raw: bytes, path: str) -> Json:
     try:
         given = json.loads(raw) if raw else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
         raise ServiceError(f"the answer to {path} is no JSON object; is it the service that listens there?")
@@ -232,7 +234,7 @@ def _problem(raw: bytes, status: int) -> str:
     """What a problem of RFC 9457 says, in one line."""
     from diagnose.integrations.summary import cut
 
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         given = json.loads(raw)
         if isinstance(given, dict):
             told = " - ".join(str(given[key]) for key in ("title", "detail") if isinstance(given.get(key), str))
@@ -249,6 +251,11 @@ def _served(resource: Json) -> Served:
     if not named:
         raise ServiceError("the service's answer names no diagnosis; is it the service that listens there?")
     return Served(named, None, _word(resource, "error"))
+
+
+def _attempt(resource: Json) -> int:
+    value = resource.get("attempt")
+    return value if isinstance(value, int) else 0
 
 
 def _word(given: Json, key: str) -> str:
