@@ -6,11 +6,14 @@ redirect is followed, the key is read anew for each request and stands in no mes
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import socket
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -18,6 +21,7 @@ from diagnose.dataclass import dataclass
 from diagnose.errors import DiagnoseError, UsageError
 
 _TIMEOUT: Final = 20.0
+_TOTAL: Final = 60.0
 _LARGEST: Final = 1024 * 1024
 _KEY: Final = 4096
 _AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
@@ -119,12 +123,18 @@ class Sender:
                 if self._context is not None
                 else http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT)
             )
-        self._connection.request(method, target, body=body, headers=dict(headers))
-        response = self._connection.getresponse()
-        raw = response.read(_LARGEST + 1)
+        with _in_time(self._connection):
+            self._connection.request(method, target, body=body, headers=dict(headers))
+            response = self._connection.getresponse()
+            raw = response.read(_LARGEST + 1)
+        if response.length and len(raw) <= _LARGEST:
+            raise http.client.IncompleteRead(raw)
         if len(raw) > _LARGEST or response.will_close:
             self.close()
         answer = Answer(response.status, _object(raw))
+        if response.status == http.client.OK and not answer.said:
+            self.close()
+            raise Away(f"{self.address} answers, but not as the service does; is it the right address?")
         if answer.status in _AGAIN:
             after = response.headers.get("Retry-After", "")
             seconds = float(after) if after.isascii() and after.isdigit() and len(after) < 6 else 0.0
@@ -145,6 +155,27 @@ class Sender:
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise UsageError("the API key must be one word, as `diagnose keys add` has shown it")
         return {"Authorization": f"Bearer {key}"}
+
+
+@contextlib.contextmanager
+def _in_time(connection: http.client.HTTPConnection) -> Iterator[None]:
+    """Ends a request whose answer does not end: the timeout of the connection is one for each byte."""
+    late = threading.Event()
+
+    def cut() -> None:
+        late.set()
+        with contextlib.suppress(OSError, AttributeError):  # there may be no socket any more
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_TOTAL, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if late.is_set():
+            raise TimeoutError("its answer takes too long")
 
 
 def sender_of(environment: Mapping[str, str], address: str | None = None, key_file: str | None = None) -> Sender:
