@@ -17,6 +17,7 @@ from diagnose.integrations.notices import JobRef
 from tests.commandline import ROOT
 from tests.slurmcluster import Cluster, cluster, missing
 from tests.test_readme import behind
+from tests.topology import site
 
 pytestmark = [
     pytest.mark.slow,
@@ -316,3 +317,18 @@ def test_the_readmes_slurm_prints_what_it_shows(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert [line.rstrip() for line in done.stdout.splitlines()] == shown[2:], done.stderr
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_the_hook_has_jobs_diagnosed_by_a_service_whose_page_shows_them(tmp_path: Path) -> None:
+    with site(tmp_path, str(tmp_path / "memory.sqlite3")) as made:
+        made.serve()
+        subprocess.run(
+            [sys.executable, "-m", "tests.tryslurm", "bash", "-c", "sbatch --wrap \"python3 -c \\\"{}['role']\\\"\"; sleep 12"],
+            cwd=tmp_path, capture_output=True, timeout=120, check=True,
+            env={**os.environ, "PYTHONPATH": ROOT, "XDG_CACHE_HOME": str(tmp_path), "DIAGNOSE_SERVICE": made.url},
+        )  # fmt: skip
+        (job,) = made.client.get("/v1/diagnoses").json()["items"]
+        assert (job["job_id"], job["cluster"], job["scheduler"], job["user"]) == ("1", "lab", "slurm", "root")
+        assert (job["verdict"]["error_type"], job["exit"]["code"]) == ("KeyError", 1)
+        assert "KeyError: &#39;role&#39;" in made.client.get(f"/diagnoses/{job['id']}").text
