@@ -89,7 +89,8 @@ def of_error(error: DiagnoseError) -> tuple[int, dict[str, str]]:
     if isinstance(error, SpoolFull):
         return 507, {"Retry-After": "60"}
     if isinstance(error, StreamError):
-        return _STREAMS.get(error.kind, 503), {}
+        status = _STREAMS.get(error.kind, 503)
+        return status, {503: {"Retry-After": "5"}, 507: {"Retry-After": "60"}}.get(status, {})
     if isinstance(error, SpoolError | StoreError):
         return 503, {"Retry-After": "5"}
     if isinstance(error, Refused | UsageError):
