@@ -17,6 +17,7 @@ import pytest
 import structlog
 from fastapi.testclient import TestClient
 
+from diagnose.service.jobs import NewJob
 from tests.serving import KEY_ERROR, job, serving, upload
 
 WAIT = {"Prefer": "wait=60"}
@@ -181,3 +182,14 @@ def test_a_client_that_hangs_up_in_the_midst_is_no_defect(tmp_path: Path) -> Non
         assert list((tmp_path / "spool" / "parts").iterdir()) == []
     assert sent == []
     assert [one for one in said if one["log_level"] == "error"] == []
+
+
+def test_what_cannot_be_read_of_the_journal_keeps_no_job_waiting(tmp_path: Path) -> None:
+    with serving(tmp_path) as client:
+        running = client.app.state.running  # type: ignore[attr-defined]
+        for number, torn in enumerate((b"{torn", b"[]", b'{"job": {}}', b'{"upload": 7}')):
+            running.spool.put_pending(f"d{number:024}", torn)
+        later = NewJob("later")
+        running.keep_job(later)
+        running.replay()
+        assert client.get(f"/v1/diagnoses/{later.id}/state").status_code == 200

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.dataclass import replace
 from diagnose.service.claims import Claims, Recording
 from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice, Uploaded
 from diagnose.service.submissions import Submissions
@@ -164,3 +165,14 @@ def test_what_is_too_old_is_found_unless_a_person_confirmed_it(database: Databas
         session.add(row)
     assert jobs.outdated(1001.0) == [NewJob("old").id]
     assert jobs.outdated(999.0) == []
+
+
+def test_a_job_of_the_journal_gets_no_upload_of_another_project(database: Database) -> None:
+    uploads = Uploads(database)
+    for name, project in (("u1", "llm"), ("u2", "other")):
+        uploads.add(Uploaded(id=name, project=project, name="a", size=1, sha256="", key_id=""))
+    job = replace(
+        JOB, inputs=(InputRef("job", upload="u1"), InputRef("job", upload="u2"), InputRef("job", upload="u3"))
+    )
+    Submissions(database).accept(job, replayed=True)
+    assert [one.upload for one in Submissions(database).inputs(job.id)] == ["u1", "u3"]

@@ -110,6 +110,13 @@ def test_what_was_left_half_made_goes_after_a_while(tmp_path: Path) -> None:
     spool.tidy()
     assert part.exists()
     os.utime(part, (time.time() - 7200,) * 2)
+    with spool.work("d1") as folder:
+        os.utime(folder, (time.time() - 7200,) * 2)
+        spool.tidy()
+        assert part.exists()  # somebody has both in hand, whatever the clock says
+        assert os.path.isdir(folder)
+    half._file.close()  # its process was killed
+    os.utime(part, (time.time() - 7200,) * 2)
     spool.tidy()
     assert not part.exists()
     half.abort()

@@ -171,21 +171,31 @@ class Running:
             return 0
         self.opening.database()
         for name in sorted(names, key=lambda one: not one.startswith("u")):  # what jobs name comes first
-            data = self.spool.pending_bytes(name)
-            if data is None:
-                continue
-            said = json.loads(data)
-            if "upload" not in said:
-                job = _job_of(said["job"])
-                if job.due is not None:
-                    self.submissions.hold(job)
-                else:
-                    accepted, _ = self.submissions.accept(job, replayed=True)
-                    self.put(accepted.id)
-            elif not self.uploads.known([name]):
-                self.uploads.add(Uploaded(**said["upload"]))
-            self.spool.drop_pending(name)
+            try:
+                self._replay(name)
+            except StoreError as error:
+                if self.opening.failed(error):
+                    raise
+                self.log.warning("one of the journal cannot be replayed", name=name, error=str(error))
+            except (ValueError, TypeError, KeyError) as error:  # it keeps no other waiting
+                self.log.warning("one of the journal cannot be read", name=name, error=str(error)[:200])
         return len(names)
+
+    def _replay(self, name: str) -> None:
+        data = self.spool.pending_bytes(name)
+        if data is None:
+            return
+        said = json.loads(data)
+        if "upload" not in said:
+            job = _job_of(said["job"])
+            if job.due is not None:
+                self.submissions.hold(job)
+            else:
+                accepted, _ = self.submissions.accept(job, replayed=True)
+                self.put(accepted.id)
+        elif not self.uploads.known([name]):
+            self.uploads.add(Uploaded(**said["upload"]))
+        self.spool.drop_pending(name)
 
     # Jobs whose logs come while they run
 

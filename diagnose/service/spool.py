@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
@@ -105,10 +106,13 @@ class Spool:
         folder = os.path.join(self.folder, "work", f"{_checked(name)}-{secrets.token_hex(4)}")
         with _told(self.folder):
             os.makedirs(folder, mode=0o700)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # however long it takes, and whatever the clock does meanwhile
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(descriptor)
 
     # Submissions that came while the database was away
 
@@ -150,7 +154,7 @@ class Spool:
         for name in ("parts", "work"):
             with contextlib.suppress(OSError):
                 for entry in os.scandir(os.path.join(self.folder, name)):
-                    if entry.stat(follow_symlinks=False).st_mtime < before:
+                    if entry.stat(follow_symlinks=False).st_mtime < before and not _in_use(entry.path):
                         if entry.is_dir(follow_symlinks=False):
                             shutil.rmtree(entry.path, ignore_errors=True)
                         else:
@@ -167,6 +171,7 @@ class Writing:
         self._part = os.path.join(spool.folder, "parts", id)
         with _told(spool.folder):
             descriptor = os.open(self._part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         self._file: BinaryIO = open(descriptor, "wb")  # noqa: SIM115 - closed by `end` or `abort`
 
     def write(self, data: bytes) -> None:
@@ -205,6 +210,21 @@ def _checked(name: str) -> str:
     if not (name.isascii() and name.replace("-", "").isalnum() and len(name) <= 100):
         raise SpoolError("that is no id of this service")
     return name
+
+
+def _in_use(path: str) -> bool:
+    """Whether a process that lives has it in hand."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _sync(folder: str) -> None:

@@ -48,7 +48,7 @@ class Submissions:
         """The resource of a job, and whether it is new. Raises `Conflict` where an upload is not there.
 
         What came with it is `uploaded`, and is kept even where the job is not new. One that was `replayed` was
-        acknowledged before: it is there, whatever has become of its inputs.
+        acknowledged before: it is there, whatever has become of its inputs, but without uploads of other projects.
         """
         for _ in range(2):
             try:
@@ -65,7 +65,9 @@ class Submissions:
             row = session.get(Submission, job.id)
             if row is not None and row.due is None:
                 return row, False
-            if not replayed:
+            if replayed:
+                job = replace(job, inputs=self._own(session, job.inputs, job.project))
+            else:
                 came = {one.id for one in uploaded}
                 self._check_uploads(session, [one for one in job.inputs if one.upload not in came], job.project)
             if row is not None:
@@ -107,6 +109,16 @@ class Submissions:
                 _restart(row, now)
             row.due = None
             return row.id
+
+    def _own(self, session: Session, inputs: tuple[InputRef, ...], project: str) -> tuple[InputRef, ...]:
+        """The inputs without what others have put here: while the database was away nobody could say whose it is."""
+        named = {one.upload for one in inputs if one.upload}
+        others = set(
+            session.scalars(select(UploadRow.id).where(UploadRow.id.in_(named), UploadRow.project != project))
+            if named
+            else ()
+        )
+        return tuple(one for one in inputs if one.upload not in others)
 
     def _check_uploads(self, session: Session, inputs: Sequence[InputRef], project: str) -> None:
         wanted = {one.upload for one in inputs if one.upload}
