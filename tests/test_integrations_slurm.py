@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -15,7 +16,9 @@ import pytest
 
 from diagnose.errors import UsageError
 from diagnose.integrations.slurm import (
+    Opened,
     SlurmError,
+    _named,
     comment_line,
     ended_attempt,
     kernel_folder,
@@ -437,3 +440,10 @@ def test_the_command_says_what_it_could_not_do(tmp_path: Path) -> None:
 def test_scripts_are_sound(script: str) -> None:
     done = subprocess.run(["shellcheck", HOOKS / script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_logs_that_a_user_has_called_as_we_would_are_told_apart() -> None:
+    names = ("a", "a", "0-a", "1-a", "0-0-a", "b")
+    made = [one.name for one in _named([Opened(name, io.BytesIO(), name) for name in names])]
+    assert len(set(made)) == len(names)
+    assert made[2:] == list(names[2:])

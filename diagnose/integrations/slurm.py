@@ -323,12 +323,19 @@ def _open(
 
 
 def _named(opened: list[Opened]) -> list[Opened]:
-    """The same with names that tell them apart."""
+    """The same with names that tell them apart; a user may call files as this does."""
     names = [one.name for one in opened]
-    return [
-        one if names.count(one.name) == 1 else Opened(f"{at}-{one.name}", one.file, one.path)
-        for at, one in enumerate(opened)
-    ]
+    taken = {name for name in names if names.count(name) == 1}
+    made = []
+    for at, one in enumerate(opened):
+        name = one.name
+        if names.count(name) > 1:
+            name = f"{at}-{name}"
+            while name in taken:
+                name = f"{at}-{name}"
+            taken.add(name)
+        made.append(Opened(name, one.file, one.path))
+    return made
 
 
 def lay_out(folder: str, name: str, opened: Sequence[Opened]) -> list[str]:
