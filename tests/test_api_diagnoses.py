@@ -361,3 +361,17 @@ def test_nothing_of_the_spool_is_anybody_elses(client: TestClient, folder: Path)
     upload(client, "x")
     for path in (folder / "spool").rglob("*"):
         assert not os.stat(path).st_mode & 0o077, path
+
+
+def test_a_request_that_is_repeated_after_a_delete_is_taken_anew(client: TestClient) -> None:
+    how: dict[str, Any] = {"json": {"job_id": "deleted"}, "headers": {"Idempotency-Key": "after-delete"}}
+    where = client.post("/v1/diagnoses", **how).headers["location"]
+    assert client.delete(where).status_code == 204
+    again = client.post("/v1/diagnoses", **how)
+    assert (again.status_code, again.headers.get("location")) == (202, where), again.text
+
+
+def test_a_form_that_nobody_has_is_told_before_the_job_is_taken(client: TestClient) -> None:
+    headers = {"Prefer": "wait=5", "Accept": "image/png"}
+    assert client.post("/v1/diagnoses", json={"job_id": "no-form"}, headers=headers).status_code == 406
+    assert client.get("/v1/diagnoses", params={"job_id": "no-form"}).json()["items"] == []

@@ -27,7 +27,7 @@ from diagnose.api.routes.common import DiagnosisId, large_blocks, problems, runn
 from diagnose.api.running import Running
 from diagnose.errors import StoreError
 from diagnose.service.feedback import say
-from diagnose.service.jobs import FINAL, Conflict, Filters, InputRef, Uploaded, digest
+from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, Uploaded, digest
 from diagnose.service.keys import Caller
 from diagnose.service.removing import remove_diagnosis
 from diagnose.service.similar import similar_to
@@ -109,8 +109,9 @@ async def _accepted(request: Request, caller: Caller, data: bytes, form: Form | 
         if form
         else (digest(data.decode("utf-8", "replace")))
     )
-    row, new = await run_in_threadpool(_accept, running, body, caller, project, form, key, sent)
     wait = wait_of(request, running.config.bounds.wait_seconds)
+    media = wanted(request.headers.get("accept")) if wait else JSON  # a form that we have not is told before all else
+    row, new = await run_in_threadpool(_accept, running, body, caller, project, form, key, sent)
     headers = {"Location": f"/v1/diagnoses/{row.id}"}
     if wait:
         headers["Preference-Applied"] = f"wait={wait:.0f}"
@@ -118,7 +119,7 @@ async def _accepted(request: Request, caller: Caller, data: bytes, form: Form | 
     elif new:
         await run_in_threadpool(running.put, row.id)
     if wait and row.state in ("rules_done", *FINAL) and row.report is not None:
-        return await run_in_threadpool(_report, running, row, wanted(request.headers.get("accept")), headers)
+        return await run_in_threadpool(_report, running, row, media, headers)
     if row.state in FINAL:
         return _resource(row, 200, headers)
     return _resource(row, 202, {**headers, **retry_after(running.again_in(row))})
@@ -144,7 +145,8 @@ def _accept(
     name = digest("submit", caller.key, project, key) if key is not None else None
     try:
         if name is not None and (answer := running.uploads.answered(name, sent)) is not None:
-            return running.submissions.get(str(answer["id"]), caller.sees), False
+            with contextlib.suppress(Absent):  # it was deleted since
+                return running.submissions.get(str(answer["id"]), caller.sees), False
         row, new = running.submissions.accept(job, uploaded)
         if name is not None:
             running.uploads.remember(name, sent, {"id": row.id})
