@@ -11,6 +11,7 @@ import pytest
 from diagnose.dataclass import replace
 from diagnose.service.claims import Claims, Recording
 from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice, Uploaded
+from diagnose.service.keys import Keys
 from diagnose.service.submissions import Submissions
 from diagnose.service.uploads import Uploads
 from diagnose.store.database import Database, open_database
@@ -176,3 +177,13 @@ def test_a_job_of_the_journal_gets_no_upload_of_another_project(database: Databa
     )
     Submissions(database).accept(job, replayed=True)
     assert [one.upload for one in Submissions(database).inputs(job.id)] == ["u1", "u3"]
+
+
+def test_a_key_that_is_rotated_twice_lives_no_longer_by_it(database: Database) -> None:
+    now = [1000.0]
+    keys = Keys(database, lambda: now[0])
+    name, key = keys.add(["read"], ["llm"])
+    keys.rotate(name, hours=1)
+    keys.rotate(name, hours=100)
+    now[0] += 3_601
+    assert keys.check(key) is None

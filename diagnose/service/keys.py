@@ -117,7 +117,8 @@ class Keys:
             row = session.get(ApiKey, id)
             if row is None:
                 raise UsageError(f"there is no key {id[:60]!r}; `diagnose keys list` shows which there are")
-            row.revoked = self._clock() + after
+            end = self._clock() + after
+            row.revoked = end if row.revoked is None else min(row.revoked, end)  # rotated twice it lives no longer
 
     def rotate(self, id: str, *, hours: float = 24.0) -> tuple[str, str]:
         """Makes a key that may do the same; the old one ends after so many hours."""
