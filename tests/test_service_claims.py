@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.dataclass import replace
-from diagnose.service.claims import Claims, Recording
+from diagnose.service.claims import CHANNEL, Claims, Recording
 from diagnose.service.jobs import Absent, Conflict, InputRef, NewJob, Notice, Uploaded
 from diagnose.service.keys import Keys
 from diagnose.service.submissions import Submissions
@@ -18,6 +18,7 @@ from diagnose.store.database import Database, open_database
 from diagnose.store.recorder import Recorded
 from diagnose.store.tables import IncidentRow
 from tests.serving import outcome
+from tests.stores import new_database
 
 JOB = NewJob("4711", project="llm", cluster="gx", name="qx7b")
 
@@ -187,3 +188,20 @@ def test_a_key_that_is_rotated_twice_lives_no_longer_by_it(database: Database) -
     keys.rotate(name, hours=100)
     now[0] += 3_601
     assert keys.check(key) is None
+
+
+def test_who_listens_hears_of_a_state_when_it_is_there(postgres: str) -> None:
+    import psycopg
+
+    with new_database(postgres) as address, open_database(address) as database:
+        jobs, claims = Submissions(database), Claims(database)
+        jobs.accept(JOB)
+        with psycopg.connect(address, autocommit=True) as listener:
+            listener.execute(f"LISTEN {CHANNEL}")
+            claim = claims.claim(JOB.id, "w1", 3)
+            assert claim is not None
+            assert claims.rules_done(claim, outcome())
+            assert claims.finish(claim, outcome())
+            assert not claims.finish(claim, outcome())  # nothing has changed
+            heard = [notice.payload for notice in listener.notifies(timeout=0.5)]
+    assert heard == [f"{JOB.id} rules_done", f"{JOB.id} done"]

@@ -19,6 +19,7 @@ from diagnose.store.database import HEAD, Database, open_database
 from diagnose.store.migrations import config
 from diagnose.store.tables import Table
 from tests.commandline import environment
+from tests.stores import new_database
 
 
 def test_the_migrations_make_the_tables_that_the_code_knows(database_address: str) -> None:
@@ -164,3 +165,34 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
     with open_database(place) as database, database.reading() as session:
         assert session.execute(text("SELECT value FROM counters")).scalar() == 0
         assert session.execute(text("SELECT count(*) FROM removals")).scalar() == 0
+
+
+def test_a_connection_that_has_rested_is_asked_first_whether_its_server_is_there(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnose.store.database._TRUSTED", 0.0)
+    with new_database(postgres) as address, open_database(address) as database, open_database(address) as other:
+        for use in (database.reading, database.changing, database.writing):
+            with use() as session:
+                gone = session.execute(text("SELECT pg_backend_pid()")).scalar()
+            with other.changing() as session:
+                session.execute(text("SELECT pg_terminate_backend(:gone, 5000)"), {"gone": gone})
+            with use() as session:
+                assert session.execute(text("SELECT pg_backend_pid()")).scalar() != gone
+
+
+def _fail_midway(database: Database) -> None:
+    with database.changing() as session:
+        session.execute(text("UPDATE counters SET value = value + 1 WHERE name = 'revision'"))
+        raise ZeroDivisionError
+
+
+def test_what_is_changed_is_there_whole_or_not_at_all_though_reads_need_no_transaction(database_address: str) -> None:
+    with open_database(database_address) as database:
+        for _ in range(3):  # one connection serves both in turn
+            with database.reading() as session:
+                before = session.execute(text("SELECT value FROM counters WHERE name = 'revision'")).scalar()
+            with pytest.raises(ZeroDivisionError):
+                _fail_midway(database)
+            with database.reading() as session:
+                assert session.execute(text("SELECT value FROM counters WHERE name = 'revision'")).scalar() == before

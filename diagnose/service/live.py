@@ -184,6 +184,7 @@ class Live:
             for job in [job for job, watched in self._jobs.items() if now - watched.heard > _SILENT]:
                 del self._jobs[job]
             jobs = [(job, watched) for job, watched in self._jobs.items() if now - watched.looked >= _LOOK]
+        jobs.sort(key=lambda one: one[1].looked)
         for job, watched in jobs:
             watched.looked = now
             with self._lock:
@@ -198,6 +199,8 @@ class Live:
             for notice in notices:
                 if notice is not None:
                     self._on_stall(job, notice)
+            if not self._pause():  # somebody is due: that comes first, and the rest at the next look
+                return
 
     def _pause(self) -> float:
         """Seconds until somebody is due, or might have come."""
