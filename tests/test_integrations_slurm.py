@@ -301,8 +301,13 @@ def test_a_comment_of_a_job_that_has_ended_goes_to_the_accounting(
         "-i", "modify", "job", "where", "jobid=4711", "cluster=lab", "set",
         "comment='my own words; diagnose: FAILED your code KeyError: KeyError: role ; job: fix and resubmit; likely'",
     ]  # fmt: skip
-    stubs(tmp_path, sacctmgr='echo " Nothing modified"; echo "Access denied" >&2; exit 1')
+    refuses = 'echo " Nothing modified"; echo "Access denied" >&2; exit 1'
+    stubs(tmp_path, sacctmgr=refuses, sacct="exit 1")
     assert write_comment(job, BUG) == "the comment of job 4711 was not written: Access denied"
+    late = f"[ -e {tmp_path}/asked ] && echo ' Modified jobs...' && exit 0; touch {tmp_path}/asked; {refuses}"
+    row = "|0|root|PENDING|0:0|gx-01|2026-11-30T17:00:00|Unknown|lab"
+    stubs(tmp_path, sacctmgr=late, sacct=f"echo '4711|4711{row}'")  # the accounting has yet to hear who it is
+    assert write_comment(job, BUG) is None
 
 
 def installed(folder: Path, **more: str) -> dict[str, str]:

@@ -40,6 +40,7 @@ _MARK: Final = "diagnose: "
 _LONGEST_COMMENT: Final = 800
 _MOST_LOGS: Final = 2000
 _POLL: Final = 1.0
+_ACCOUNTED: Final = 15.0
 
 
 class SlurmError(DiagnoseError):
@@ -365,11 +366,24 @@ def write_comment(job: SlurmJob, summary: Summary, *, admin: bool = False) -> st
     ended = ["sacctmgr", "-i", "modify", "job", "where", f"jobid={job.spoken or job.id}"]
     if job.cluster:
         ended.append(f"cluster={job.cluster}")
-    code, out, more = told_by([*ended, "set", f"{field}='{text}'"])
-    if code == 0 and "Modified" in out:
-        return None
+    until = time.monotonic() + _ACCOUNTED
+    while True:
+        known = _accounted(job.spoken or job.id)
+        code, out, more = told_by([*ended, "set", f"{field}='{text}'"])
+        if code == 0 and "Modified" in out:
+            return None
+        if known or time.monotonic() >= until:
+            break
+        time.sleep(_POLL)
     reason = cut(more or out or said, 200)
     return f"the comment of job {job.spoken or job.id} was not written: {reason}"
+
+
+def _accounted(spoken: str) -> bool:
+    """Whether waiting helps no more: of a job that has just begun the accounting hears a second or two later."""
+    told = run_command(["sacct", "-j", spoken, "-D", "-X", "-n", "-P", "-o", ",".join(COLUMNS)])
+    rows = rows_of(spoken, told or "", COLUMNS)
+    return told is None or any(row["JobID"] == spoken and row["State"] != "PENDING" for row in rows)
 
 
 def comment_line(summary: Summary) -> str:
