@@ -84,6 +84,19 @@ def test_two_logs_of_one_name_are_two_files(tmp_path: Path) -> None:
     assert place(str(tmp_path), "b/c.log") == "2/b/c.log"
 
 
+def test_thousands_of_one_name_are_placed_without_looking_at_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    there = os.path.lexists
+    monkeypatch.setattr(os.path, "lexists", lambda path: looked.append(path) or there(path))
+    for number in range(1, 600):
+        found = place(str(tmp_path), "a.log")
+        assert found == (f"{number}/a.log" if number > 1 else "a.log")
+        (tmp_path / found).write_text("")
+    assert len(looked) < 600 * 24
+
+
 def test_a_long_name_is_cut(tmp_path: Path) -> None:
     found = place(str(tmp_path), "é" * 400 + ".log")
     (tmp_path / found).write_text("")

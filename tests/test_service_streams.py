@@ -35,6 +35,7 @@ from diagnose.service.streams import (
     sealing,
     segments,
 )
+from diagnose.service.work import place
 from diagnose.sources import kept
 from diagnose.sources.packed import _zstd_module
 from tests.incidents import inside
@@ -251,6 +252,17 @@ def test_names_lead_nowhere(tmp_path: Path, keeper: Keeping) -> None:
     assert "etc/passwd" in names
 
 
+def test_logs_whose_names_look_alike_are_two(tmp_path: Path, keeper: Keeping) -> None:
+    streams = opened(tmp_path / "spool", keeper)
+    names = ["a\x01.log", "a\x02.log", "x" * 2_000 + "y" * 1_500, "z" * 2_000 + "y" * 1_500]
+    for name in names:
+        assert streams.append(JOB, Chunk(name, name.encode(), 0)).new == len(name)
+    assert [streams.known(JOB, name).offset for name in names] == [len(name) for name in names]
+    streams.close()
+    paths = streams.snapshot(JOB, str(tmp_path / "job"), place)
+    assert len({os.path.realpath(tmp_path / "job" / path) for path in paths}) == 4
+
+
 def test_bodies_are_expanded_within_bounds() -> None:
     zstd = _zstd_module()
     gzip = zlib.compressobj(wbits=31)
@@ -275,6 +287,7 @@ from diagnose.compress import keptlog, ranges
 from diagnose.rules.load import load_rules
 from diagnose.keeping import Keeping
 from diagnose.service.streams import Chunk, JobKey, Streams, sealing
+from diagnose.service.work import place
 from diagnose.sources import kept
 for one in (kept, keptlog, sealing):
     one.KEPT_HEAD_BYTES = 1500

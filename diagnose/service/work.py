@@ -209,8 +209,17 @@ def place(folder: str, name: str) -> str:
     """A relative path in a directory, as a name has it; what would lead out of it, and what is taken, is left out."""
     parts = [part for part in name.split("/") if part not in ("", ".", "..")]
     parts = [_short(part) for part in parts[-8:]] or ["log"]
-    for number in range(1, 10_000):
-        path = os.path.join(*([str(number)] if number > 1 else []), *parts)
+    taken, free = 0, 1
+    while os.path.lexists(os.path.join(folder, _numbered(free, parts))):
+        taken, free = free, 2 * free
+    while free - taken > 1:
+        middle = (taken + free) // 2
+        if os.path.lexists(os.path.join(folder, _numbered(middle, parts))):
+            taken = middle
+        else:
+            free = middle
+    for number in range(free, 10_000):
+        path = _numbered(number, parts)
         whole = os.path.join(folder, path)
         if not os.path.lexists(whole):
             try:
@@ -219,6 +228,11 @@ def place(folder: str, name: str) -> str:
                 continue
             return "./-" if path == "-" else path  # which would be standard input
     raise Refused(f"too many inputs are called {name[:100]}; give them names of their own")
+
+
+def _numbered(number: int, parts: list[str]) -> str:
+    """The path of the log that is the `number`th of its name."""
+    return os.path.join(*([str(number)] if number > 1 else []), *parts)
 
 
 def _short(part: str) -> str:

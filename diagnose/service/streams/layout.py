@@ -59,7 +59,7 @@ def job_folder(folder: str, job: JobKey) -> str:
 
 def log_folder(parent: str, name: str) -> str:
     """Where a log of a job lies, below the job's own directory."""
-    return os.path.join(parent, digest(clean(name)))
+    return os.path.join(parent, digest(name))
 
 
 def digest(*parts: str) -> str:
