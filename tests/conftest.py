@@ -32,6 +32,17 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _same_directory() -> Iterator[None]:
+    """A test that leaves the working directory changes what the next ones are shown."""
+    before = os.getcwd()
+    yield
+    after = os.getcwd()
+    if after != before:
+        os.chdir(before)
+        pytest.fail(f"the working directory was {before} and is {after}")
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The address of a Postgres server of this session's own."""

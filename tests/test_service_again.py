@@ -36,8 +36,9 @@ def database(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def work(tmp_path: Path, database: Database) -> Work:
+def work(tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch) -> Work:
     (tmp_path / "logs").mkdir()
+    monkeypatch.chdir(tmp_path)  # a worker has a process of its own, and goes where its jobs lie
     config = config_of(environment_of(tmp_path, DIAGNOSE_ROOTS=str(tmp_path / "logs")))
     worker = Worker(config, database, load_bundled(), "w", print)
 
