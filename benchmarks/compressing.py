@@ -30,6 +30,7 @@ def patterns(count: int) -> list[tuple[str, str]]:
 
 def ours(path: str, count: int, processes: int) -> int:
     """Compress one file by made rules, or by the shipped ones where `count` is 0."""
+    from diagnose import garbage
     from diagnose.compress import Filters, Guard, Listeners, Ranges, Routine
     from diagnose.lines import guard_keywords
     from diagnose.lines.interests import spoken_literals
@@ -66,6 +67,7 @@ def ours(path: str, count: int, processes: int) -> int:
         def reading(self, _source: LogSource) -> None:
             """Nothing: lines are only counted."""
 
+    garbage.settle()  # as the command does
     stages = Stages()
     kept = 0
     inputs = collect([path], limits=limits).inputs

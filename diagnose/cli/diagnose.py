@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
+from diagnose import garbage
 from diagnose.cli.options import Options
 from diagnose.cli.streams import tell
 from diagnose.errors import UsageError
@@ -32,7 +33,6 @@ _MOST_PROCESSES = 8
 _SYSTEM = ("/dev/", "/proc/")
 _MEMORY = "/dev/shm/"  # noqa: S108 - holds files like any other folder
 _LINKS = 40
-_YOUNG = 100_000  # objects before garbage is looked for: lines and records leave little, and 700 is often
 
 
 def run_diagnose(options: Options) -> int:
@@ -170,9 +170,7 @@ def _lasting() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
-        gc.set_threshold(_YOUNG)
-        gc.enable()
+        garbage.settle()
 
 
 def wants_colour() -> bool:

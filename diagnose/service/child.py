@@ -16,6 +16,7 @@ import traceback
 from functools import cache, partial
 from typing import Any, BinaryIO
 
+from diagnose import garbage
 from diagnose.errors import DiagnoseError, StoreError
 
 
@@ -52,8 +53,7 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
     precompiled.recall()
     rules = load_bundled(config.rules)
     prepared = Prepared(rules)
-    gc.freeze()
-    gc.enable()
+    garbage.settle()
     database: Database | None = None
     settled = False
     fetch = fetcher(config)
