@@ -8,9 +8,12 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -135,6 +138,28 @@ ECC = (
     "[Mon Sep 14 {time} 2026] NVRM: Xid (PCI:0000:52:00): 48, pid=7102, name=python, An uncorrectable double bit "
     "error (DBE) has been detected on GPU in the framebuffer at partition 3, subpartition 0.\n"
 )
+
+
+@contextlib.contextmanager
+def chroma_server(folder: Path, port: int | None = None) -> Iterator[tuple[str, int]]:
+    """The real server, on loopback: its address and its process."""
+    if port is None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+    program = os.path.join(os.path.dirname(sys.executable), "chroma")
+    words = [program, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}", running.pid
+    finally:
+        running.kill()
+        running.wait(10)
 
 
 @dataclass

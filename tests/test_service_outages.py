@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.serving import KEY_ERROR
-from tests.stores import new_database
-from tests.topology import Site, site
+from tests.stores import chroma_server, new_database
+from tests.topology import Site, free_port, site
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 LOG = KEY_ERROR.encode()
@@ -107,3 +109,27 @@ def test_postgres_is_restarted_in_the_midst(tmp_path: Path) -> None:
                 assert answer.status_code == 503, answer.text
         assert len(acknowledged) >= 24
         assert {made.final(where, 120)["state"] for where in acknowledged} == {"done"}, made.said()
+
+
+def test_the_chroma_server_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """Every job is done meanwhile; only who asks for similar incidents is told to come again."""
+    odd = b"2026-10-01 00:00:10 INFO step 1 loss 2.1\n2026-10-01 00:00:11 ERROR bridge watcher: the lane failed its shake\n"
+    folder, port = tmp_path / "chroma", free_port()
+    told = {"DIAGNOSE_CHROMA_URL": f"http://127.0.0.1:{port}", "DIAGNOSE_VECTORS": ""}
+    waits = {"Prefer": "wait=60"}
+    with site(tmp_path, str(tmp_path / "memory.sqlite3"), **told) as made:
+        with chroma_server(folder, port) as (_, process):
+            made.serve()
+            where = [made.submit(f"before-{number}", LOG, headers=waits).headers["location"] for number in range(2)]
+            assert made.client.get(f"{where[0]}/similar").json()["items"], made.said()
+            os.kill(process, signal.SIGKILL)
+        for number in range(4):
+            answer = made.submit(f"away-{number}", odd, headers=waits)
+            assert (answer.status_code, answer.headers["diagnosis-state"]) == (200, "done"), made.said()
+            text = made.client.get(answer.headers["location"], headers={"Accept": "text/plain"}).text
+            assert "no Chroma server answers" in text or "the servers of the index failed 3 times" in text, text
+        away = made.client.get(f"{where[0]}/similar")
+        assert (away.status_code, away.headers["content-type"]) == (503, "application/problem+json")
+        with chroma_server(folder, port):
+            assert made.client.get(f"{where[0]}/similar").json()["items"], made.said()
+            assert made.submit("after", odd, headers=waits).headers["diagnosis-state"] == "done"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +19,7 @@ from diagnose.store.embeddings import HashedWords
 from diagnose.store.index import IncidentIndex, Place
 from diagnose.store.vectors import OwnerLock
 from tests.remembered import Remembered
+from tests.stores import chroma_server
 
 # Chroma opens files and threads that it closes when it pleases.
 pytestmark = [
@@ -168,38 +165,17 @@ def test_an_owner_that_was_killed_owns_nothing(tmp_path: Path) -> None:
     lock.release()
 
 
-@contextlib.contextmanager
-def running_server(folder: Path) -> Iterator[tuple[str, int]]:
-    """The real server, on loopback: its address and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = os.path.join(os.path.dirname(sys.executable), "chroma")
-    words = [program, "run", "--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
-    running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}", running.pid
-    finally:
-        running.kill()
-        running.wait(10)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server that tests share."""
-    with running_server(tmp_path_factory.mktemp("chroma")) as (address, _):
+    with chroma_server(tmp_path_factory.mktemp("chroma")) as (address, _):
         yield address
 
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[tuple[str, int]]:
     """A server of one test's own."""
-    with running_server(tmp_path / "chroma") as made:
+    with chroma_server(tmp_path / "chroma") as made:
         yield made
 
 
