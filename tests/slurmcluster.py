@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_PATIENCE = 30.0  # seconds for what should take few
+_PATIENCE = 180.0  # seconds; hooks take turns, and wait for what their jobs still write
 _DAEMONS = ("munged", "slurmctld", "slurmd")
 _ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db")
 _ENDED = (
