@@ -193,6 +193,11 @@ class Cluster:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
+        for entry in filter(str.isdigit, os.listdir("/proc")):  # hooks in the background, which wait for the daemons
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{entry}/cmdline").read_bytes()
+                if int(entry) != os.getpid() and f"{self.folder}/bin/".encode() in words:
+                    os.kill(int(entry), signal.SIGKILL)
 
 
 def _with_accounting(made: Cluster, database_port: int, dbd_port: int) -> None:
