@@ -98,7 +98,7 @@ class Verdicts:
         quota: Quota,
         repeats: Repeats | None,
     ) -> None:
-        """`room` is for how many templates; verdicts know the writers of `progress` and `quota`, and what `repeats`."""
+        """`room` is for how many templates. Verdicts point at the writers of `progress`, `quota` and `repeats`."""
         self.cache: _Cache = {}
         self.evicted = 0
         self._kind = kind

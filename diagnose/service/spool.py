@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from diagnose.dataclass import dataclass
 from diagnose.errors import DiagnoseError
+from diagnose.service.durable import sync
 from diagnose.sources.places import as_known
 
 _ID_BYTES = 10
@@ -127,7 +128,7 @@ class Spool:
                 os.fsync(file.fileno())
             folder = os.path.join(self.folder, "pending")
             os.replace(part, os.path.join(folder, name))
-            _sync(folder)
+            sync(folder)
 
     def pending(self) -> list[str]:
         """The names of submissions that wait, the oldest first."""
@@ -193,7 +194,7 @@ class Writing:
             path = self._spool.path(self.id)
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             os.replace(self._part, path)
-            _sync(os.path.dirname(path))
+            sync(os.path.dirname(path))
         return Stored(self.id, self._size, self._digest.hexdigest())
 
     def abort(self) -> None:
@@ -225,14 +226,6 @@ def _in_use(path: str) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _sync(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
+from diagnose.service.durable import sync
 from diagnose.service.streams.model import SpoolFull, StreamError
 
 BLOCK: Final = 256 * 1024
@@ -62,15 +63,6 @@ def append(path: str, data: bytes, size: int) -> None:
             written = os.pwrite(descriptor, view, place)
             view, place = view[written:], place + written
         os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync(folder: str) -> None:
-    """Has the names in a directory on disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from diagnose.dataclass import dataclass, fields
+from diagnose.service.durable import sync
 from diagnose.service.streams import disk, layout
 from diagnose.service.streams.model import JobKey
 
@@ -96,7 +97,7 @@ class Endings:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self._marker(job), self._handed_in(job))
-            disk.sync(folder)
+            sync(folder)
 
     @contextlib.contextmanager
     def forgetting(self, job: JobKey) -> Iterator[None]:
@@ -139,8 +140,8 @@ class Endings:
             return False
         finally:
             os.unlink(part)
-        disk.sync(folder)
-        disk.sync(self._folder)
+        sync(folder)
+        sync(self._folder)
         return True
 
     def _marker(self, job: JobKey) -> str:

@@ -11,6 +11,7 @@ import os
 from typing import Final
 
 from diagnose.compress.ranges import next_border
+from diagnose.service.durable import sync
 from diagnose.service.streams import disk, layout
 from diagnose.service.streams.model import TooMuch
 
@@ -45,7 +46,7 @@ def write(folder: str, current: layout.Generation, known: int, data: bytes) -> b
                 os.truncate(path, size)
         raise
     if full or not starts:
-        disk.sync(folder)
+        sync(folder)
     return full and current.form == "raw"
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from diagnose.dataclass import replace
 from diagnose.errors import SourceError
 from diagnose.keeping import Keeping
+from diagnose.service.durable import sync
 from diagnose.service.streams import disk, layout, segments
 from diagnose.service.streams.endings import Endings
 from diagnose.service.streams.model import (
@@ -152,8 +153,8 @@ class Streams:
                 if len(os.listdir(parent)) >= self._bounds.logs:
                     raise TooMuch(f"a job may have {self._bounds.logs} logs at most; send the others as an archive")
                 os.makedirs(folder, mode=0o700, exist_ok=True)
-                disk.sync(parent)
-                disk.sync(self._folder)
+                sync(parent)
+                sync(self._folder)
         return folder
 
     def _at_generation(self, folder: str, state: layout.State, chunk: Chunk) -> layout.State:
