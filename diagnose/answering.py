@@ -24,9 +24,10 @@ from diagnose.models import (
     RuleSet,
     Stats,
 )
+from diagnose.rules.circumstances import place_of
 from diagnose.rules.findings import iso
 from diagnose.rules.policy import circumstances
-from diagnose.rules.verdict import Verdict, place_of
+from diagnose.rules.verdict import Verdict
 
 _MISSING_SHOWN = 8
 _HOSTS_KEPT = 4096  # by a memory, of one job

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from diagnose.dataclass import replace
 from diagnose.models import History, NoHistory, Opinion, RootCause, RuleSet
+from diagnose.rules.circumstances import repeats_of
 from diagnose.rules.policy import recover
-from diagnose.rules.verdict import Verdict, repeats_of
+from diagnose.rules.verdict import Verdict
 
 _NOTHING_KNOWN = NoHistory()
 
