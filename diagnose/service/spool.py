@@ -20,9 +20,11 @@ from typing import BinaryIO
 from diagnose.dataclass import dataclass
 from diagnose.errors import DiagnoseError
 from diagnose.service.durable import sync
+from diagnose.service.room import Room
 from diagnose.sources.places import as_known
 
 _ID_BYTES = 10
+_COUNTED = ("uploads", "pending", "parts")
 _TIDY_AGE = 3_600.0  # half-made files of processes that were killed
 
 
@@ -52,8 +54,8 @@ class Spool:
 
     def __init__(self, folder: str, *, most_bytes: int, upload_bytes: int) -> None:
         self.folder = folder
-        self._most, self._upload = most_bytes, upload_bytes
-        self._used: int | None = None
+        self._upload = upload_bytes
+        self._room = Room(os.path.join(folder, "uploads.room"), most_bytes, self._there)
         with _told(folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
             for name in ("uploads", "work", "pending", "parts"):
@@ -73,8 +75,7 @@ class Spool:
         with contextlib.suppress(OSError):
             size = os.stat(path).st_size
             os.unlink(path)
-            if self._used is not None:
-                self._used = max(0, self._used - size)
+            self.give_back(size)
 
     def uploads(self) -> Iterator[tuple[str, float]]:
         """All uploads on disk, with when they were written."""
@@ -85,21 +86,27 @@ class Spool:
                     yield name, os.stat(os.path.join(folder, name)).st_mtime
 
     def take(self, size: int) -> None:
-        """Counts bytes that are about to be written; raises `SpoolFull` beyond the bound."""
-        if self._used is None:
-            self._used = sum(
-                os.stat(os.path.join(folder, name)).st_size
-                for folder, _, names in os.walk(os.path.join(self.folder, "uploads"))
-                for name in names
-            )
-        if self._used + size > self._most:
-            raise SpoolFull(f"the spool holds {self._used} bytes and takes no more than {self._most}; try again later")
-        self._used += size
+        """Counts bytes that are about to be written, by whatever process; raises `SpoolFull` beyond the bound."""
+        with _told(self.folder):
+            if not self._room.take(size):
+                raise SpoolFull(
+                    f"the spool holds {self._room.used()} bytes and takes no more than {self._room.most}; "
+                    "try again later"
+                )
 
     def give_back(self, size: int) -> None:
         """Counts bytes that were taken and not kept."""
-        if self._used is not None:
-            self._used = max(0, self._used - size)
+        self._room.give_back(size)
+
+    def _there(self) -> int:
+        """How many bytes lie here."""
+        size = 0
+        for name in _COUNTED:
+            for folder, _, files in os.walk(os.path.join(self.folder, name)):
+                for file in files:
+                    with contextlib.suppress(OSError):
+                        size += os.stat(os.path.join(folder, file)).st_size
+        return size
 
     @contextlib.contextmanager
     def work(self, name: str) -> Iterator[str]:
@@ -120,14 +127,20 @@ class Spool:
     def put_pending(self, name: str, data: bytes) -> None:
         """Keeps a submission until the database is there again; the same one twice is one."""
         with _told(self.folder):
-            self.take(len(data))
             part = os.path.join(self.folder, "parts", f"{_checked(name)}-{secrets.token_hex(4)}")
-            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            folder = os.path.join(self.folder, "pending")
-            os.replace(part, os.path.join(folder, name))
+            self.take(len(data))
+            try:
+                with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                folder = os.path.join(self.folder, "pending")
+                before = _size(os.path.join(folder, name))
+                os.replace(part, os.path.join(folder, name))
+            except BaseException:
+                self.give_back(len(data))
+                raise
+            self.give_back(before)
             sync(folder)
 
     def pending(self) -> list[str]:
@@ -146,8 +159,11 @@ class Spool:
 
     def drop_pending(self, name: str) -> None:
         """Forgets one that the database has taken."""
+        path = os.path.join(self.folder, "pending", _checked(name))
+        size = _size(path)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.folder, "pending", _checked(name)))
+            os.unlink(path)
+            self.give_back(size)
 
     def tidy(self) -> None:
         """Removes what killed processes left half-made."""
@@ -160,6 +176,8 @@ class Spool:
                             shutil.rmtree(entry.path, ignore_errors=True)
                         else:
                             os.unlink(entry.path)
+        with contextlib.suppress(OSError):
+            self._room.measure()
 
 
 class Writing:
@@ -211,6 +229,13 @@ def _checked(name: str) -> str:
     if not (name.isascii() and name.replace("-", "").isalnum() and len(name) <= 100):
         raise SpoolError("that is no id of this service")
     return name
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _in_use(path: str) -> bool:

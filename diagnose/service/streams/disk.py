@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from diagnose.service.durable import sync
+from diagnose.service.room import Room
 from diagnose.service.streams.model import SpoolFull, StreamError
 
 BLOCK: Final = 256 * 1024
@@ -106,23 +107,31 @@ def size_below(folder: str) -> int:
     return size
 
 
-class Room:
-    """A bound on bytes, for several threads."""
+def _size_in(folder: str) -> int:
+    """How many bytes lie in the directories of a directory."""
+    with os.scandir(folder) as scan:
+        return sum(size_below(entry.path) for entry in scan if entry.is_dir(follow_symlinks=False))
 
-    def __init__(self, most: int, used: int) -> None:
-        self._most, self._used = most, used
-        self._lock = threading.Lock()
+
+class StreamRoom:
+    """The bound on the bytes of all streamed logs below a directory, for all threads and processes."""
+
+    def __init__(self, folder: str, most: int) -> None:
+        self._room = Room(os.path.join(folder, ".room"), most, lambda: _size_in(folder))
 
     def take(self, size: int) -> None:
         """Counts bytes that are about to be written."""
-        with self._lock:
-            if self._used + size > self._most:
-                raise SpoolFull(
-                    f"streamed logs take {self._used} bytes and may take no more than {self._most}; try again later"
-                )
-            self._used += size
+        if not self._room.take(size):
+            raise SpoolFull(
+                f"streamed logs take {self._room.used()} bytes and may take no more than {self._room.most}; "
+                "try again later"
+            )
 
     def give_back(self, size: int) -> None:
         """Counts bytes that are gone."""
-        with self._lock:
-            self._used = max(0, self._used - size)
+        self._room.give_back(size)
+
+    def measure(self) -> None:
+        """Looks how much is there."""
+        with contextlib.suppress(OSError):  # then it is done the next time
+            self._room.measure()

@@ -23,7 +23,7 @@ from diagnose.sources.kept import KEPT_HEAD_BYTES, first_line, kind_line
 class Sealer:
     """Seals what is full, until `close`."""
 
-    def __init__(self, keeping: Callable[[], Keeping], room: disk.Room) -> None:
+    def __init__(self, keeping: Callable[[], Keeping], room: disk.StreamRoom) -> None:
         self._keeping, self._room = keeping, room
         self._sealing = threading.Lock()  # compressors of one process share what they have learnt
         self._thread = ThreadPoolExecutor(1, "seal")

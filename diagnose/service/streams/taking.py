@@ -47,7 +47,7 @@ class Streams:
         self._keeping: Keeping | None = None
         with disk.told():
             os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._room = disk.Room(self._bounds.spool_bytes, disk.size_below(folder))
+        self._room = disk.StreamRoom(folder, self._bounds.spool_bytes)
         self._sealer = Sealer(self._ready, self._room)
         self.endings = Endings(folder, self._bounds.again)
 
@@ -118,6 +118,7 @@ class Streams:
                 if newest < before:
                     self._remove(entry)
                     count += 1
+        self._room.measure()
         return count
 
     def snapshot(self, job: JobKey, into: str, place: Callable[[str, str], str]) -> list[str]:
