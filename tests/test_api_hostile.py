@@ -156,6 +156,29 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(tmp_path: Path) -> None
         assert not [one for one in (tmp_path / "spool").rglob("*") if one.is_file()]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "kinds"),
+    [
+        ("POST", "/v1/diagnoses", ["application/json", "multipart/form-data; boundary=x"]),
+        ("POST", "/v1/jobs/gx/1/0/end", ["application/json"]),
+        ("POST", "/v1/jobs/logs/x/0/end", ["multipart/form-data; boundary=x"]),
+    ],
+)
+def test_what_is_held_whole_is_small_whatever_it_calls_itself(
+    tmp_path: Path, method: str, path: str, kinds: list[str]
+) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(64):
+            yield bytes(1_000_000)
+
+    with serving(tmp_path) as client:
+        headers = [("Content-Type", kind) for kind in kinds]
+        answer = client.request(method, path, content=endless(), headers=headers)
+        assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
+        whole = [("Content-Length", "64000000"), *headers]
+        assert client.request(method, path, content=b"{}", headers=whole).status_code == 413
+
+
 def test_a_client_that_hangs_up_in_the_midst_is_no_defect(tmp_path: Path) -> None:
     body: list[dict[str, object]] = [
         {"type": "http.request", "body": b"x", "more_body": True},

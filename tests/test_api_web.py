@@ -260,6 +260,8 @@ def test_feedback_is_taken_from_own_forms_only(site: TestClient, ecc: str) -> No
     assert site.post(where, data={**good, "token": ""}).status_code == 403
     assert site.post(where, data=good, headers={"Origin": "https://evil.example"}).status_code == 403
     assert site.post(where, data=good, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    for origin in ("null", "http://[", "http://[::1", "//"):
+        assert site.post(where, data=good, headers={"Origin": origin}).status_code == 403
     assert site.post(where, data=good, headers={"Host": "evil.example"}).status_code == 403
     assert site.post(where, json=good).status_code == 415
     assert site.post(where, data={**good, "error_type": "NoSuchThing"}).status_code == 422

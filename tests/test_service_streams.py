@@ -220,6 +220,18 @@ def test_bounds(tmp_path: Path, keeper: Keeping, monkeypatch: pytest.MonkeyPatch
     streams.close()
 
 
+def test_a_job_that_ended_without_logs_keeps_no_other_from_being_tidied(tmp_path: Path, keeper: Keeping) -> None:
+    streams = opened(tmp_path / "spool", keeper)
+    assert streams.endings.end(JOB, "{}")  # its folder is there, and empty
+    streams.append(JobKey("p", "gx", "1"), Chunk("a", b"x", 0))
+    for folder in (tmp_path / "spool").iterdir():
+        for part in (folder, *folder.rglob("*")):
+            os.utime(part, (1e9, 1e9))
+    assert streams.tidy(2e9) == 2
+    assert [one.name for one in (tmp_path / "spool").iterdir()] == [".ended"]
+    streams.close()
+
+
 def test_a_full_disk_takes_nothing_back(tmp_path: Path, keeper: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = opened(tmp_path / "spool", keeper)
     log = steps(300).encode()

@@ -52,7 +52,7 @@ class Around:
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"")
         scope["request_id"] = given.decode() if _ID.match(given) else secrets.token_hex(8)
-        most = self._most(scope, headers)
+        most = self._most(scope)
         began = time.perf_counter()
         status = 0
         size = 0
@@ -105,13 +105,14 @@ class Around:
                 self._note(scope, headers, status, time.perf_counter() - began)
                 span(status, _route(scope))
 
-    def _most(self, scope: Scope, headers: dict[bytes, bytes]) -> int:
+    def _most(self, scope: Scope) -> int:
         """How many bytes the body of a request may have."""
         bounds = self._running.config.bounds
-        form = headers.get(b"content-type", b"").startswith(b"multipart/form-data")
+        kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")  # as handlers take it
+        form = kind.strip().lower().startswith(b"multipart/form-data")
         if scope["path"] == "/v1/uploads" or (scope["path"] == "/v1/diagnoses" and form):
             return int(bounds.upload_bytes + bounds.body_bytes)
-        if scope["path"].startswith("/v1/jobs/"):
+        if scope["path"].startswith("/v1/jobs/") and scope["method"] == "PUT":  # of which no body is held whole
             return int(bounds.upload_bytes)
         return int(bounds.body_bytes)
 

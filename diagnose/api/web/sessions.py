@@ -152,7 +152,10 @@ def own_site(request: Request) -> None:
     """Raises a problem where a form of another site was sent here."""
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")
-    foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    try:
+        foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    except ValueError:  # no address at all
+        foreign = True
     if foreign or site not in ("same-origin", "none"):
         raise ProblemError(403, "this form comes from another site")
 

@@ -114,7 +114,7 @@ class Streams:
         count = 0
         for entry in disk.entries(self._folder):
             with contextlib.suppress(OSError):
-                newest = max(os.stat(path).st_mtime for path in disk.below(entry))
+                newest = max(os.stat(path).st_mtime for path in (entry, *disk.below(entry)))  # which may be empty
                 if newest < before:
                     self._remove(entry)
                     count += 1
