@@ -142,7 +142,7 @@ def test_a_broken_form_is_a_problem(client: TestClient, body: bytes, said: str) 
     ("accept", "media", "word"),
     [
         ("text/markdown", "text/markdown", "KeyError"),
-        ("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "text/html", "<pre>"),
+        ("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "text/html", '<h2 id="evidence">Evidence</h2>'),
         ("text/plain", "text/plain", "FAILED"),
         ("*/*", "application/json", "diagnose.report/v1"),
     ],

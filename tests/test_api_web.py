@@ -16,6 +16,7 @@ from diagnose.api.web.sessions import Sessions
 from diagnose.dataclass import replace
 from diagnose.models.report import ChainLink, Evidence, SimilarIncident
 from diagnose.report import to_json
+from diagnose.service.jobs import NewJob
 from diagnose.service.keys import Keys
 from diagnose.store.database import open_database
 from tests.incidents import run
@@ -80,6 +81,49 @@ def test_every_page_can_be_read_by_all(site: TestClient, ecc: str) -> None:
     assert "There is no such diagnosis." in site.get("/diagnoses/4711").text
     shown(site, "/candidates/nothing", 404)
     assert site.get("/", follow_redirects=False).headers["location"] == "/diagnoses"
+
+
+def test_html_by_accept_is_the_page(site: TestClient, ecc: str) -> None:
+    html = {"Accept": "text/html"}
+    page, own = shown(site, f"/v1/diagnoses/{ecc}", headers=html), shown(site, f"/diagnoses/{ecc}")
+    assert (page.text("h2"), page.text("mark")) == (own.text("h2"), own.text("mark"))
+    forms = [one["action"] for one in page.all("form")]
+    assert forms == [f"/diagnoses/{ecc}/feedback"] * 3
+    row, _ = site.app.state.running.submissions.accept(NewJob(job_id="html-waits"))  # type: ignore[attr-defined]
+    waits = site.get(f"/v1/diagnoses/{row.id}", headers=html)
+    assert (waits.status_code, waits.headers["diagnosis-state"]) == (202, "queued")
+    assert "data-again" in waits.text
+    assert "retry-after" in waits.headers
+
+
+def test_html_is_another_when_somebody_has_spoken(site: TestClient) -> None:
+    answer = site.post("/v1/diagnoses", json=job("spoken-of", upload(site, KEY_ERROR)), headers={"Prefer": "wait=60"})
+    where = answer.headers["location"]
+    known = {"Accept": "text/html", "If-None-Match": site.get(where, headers={"Accept": "text/html"}).headers["etag"]}
+    assert site.get(where, headers=known).status_code == 304
+    assert site.post(f"{where}/feedback", json={"kind": "confirm"}).status_code == 200
+    assert site.get(where, headers=known).status_code == 200
+
+
+def test_a_browser_without_a_key_comes_to_the_page(tmp_path: Path) -> None:
+    browses = {"Accept": "text/html,*/*;q=0.8", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "cross-site"}
+    with open_database(str(tmp_path / "memory.sqlite3")) as database:
+        key = Keys(database).add(["read"], ["*"])[1]
+    with serving(tmp_path, DIAGNOSE_KEYS="required") as client:
+        where = f"/v1/diagnoses/{put(client.app, everything('x'), 'linked')}"
+        answer = client.get(where, headers=browses, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, where.removeprefix("/v1"))
+        assert client.get(where, headers={"Accept": "text/html"}).status_code == 401
+        page = client.get(where, headers={**browses, "Authorization": f"Bearer {key}"}, follow_redirects=False)
+        assert (page.status_code, 'feedback" aria-labelledby' in page.text) == (200, False)
+
+
+def test_who_goes_astray_is_told_by_a_page(site: TestClient) -> None:
+    page = shown(site, "/nowhere", 404, headers={"Accept": "text/html,*/*;q=0.8"})
+    assert page.text("h1") == ["Not Found"]
+    for path, accept in (("/nowhere", "*/*"), ("/nowhere", "image/png"), ("/v1/nowhere", "text/html")):
+        answer = site.get(path, headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
 
 
 def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
@@ -209,7 +253,6 @@ def test_the_list_is_searched_filtered_and_turned(site: TestClient) -> None:
 
 def test_what_waits_and_what_failed_to_be_diagnosed_says_so(site: TestClient) -> None:
     from diagnose.service.claims import Claims
-    from diagnose.service.jobs import NewJob
 
     running = site.app.state.running  # type: ignore[attr-defined]
     row, _ = running.submissions.accept(NewJob(job_id="waits"))

@@ -84,6 +84,8 @@ def test_a_report_that_was_read_can_be_read_again_in_an_outage(away: tuple[Site,
     cut(link)
     drop_connections(address)
     assert made.client.get(where).text == report
+    page = made.client.get(where.removeprefix("/v1"))
+    assert (page.status_code, "Evidence" in page.text) == (200, True)
     mend(link, folder)
 
 

@@ -1,11 +1,10 @@
 """Which form of a report a client wants: JSON, Markdown, text or HTML, by the header Accept.
 
-In: the header. Out: one of `FORMS`, or 406. HTML is the text report on a page that holds nothing that runs.
+In: the header. Out: one of `FORMS`, or 406.
 """
 
 from __future__ import annotations
 
-import html
 from typing import Final
 
 from diagnose.api.problems import ProblemError
@@ -44,12 +43,3 @@ def _quality(parameters: list[str]) -> float:
             except ValueError:
                 return 0.0
     return 1.0
-
-
-def page(title: str, text: str) -> str:
-    """A text report as a page."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-        f"<title>{html.escape(title)}</title></head>\n<body><main><pre>{html.escape(text)}</pre></main></body></html>\n"
-    )

@@ -12,7 +12,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
@@ -20,11 +20,13 @@ from starlette.responses import JSONResponse
 from diagnose.api import schemas
 from diagnose.api.auth import Admin, Critic, Reader, Submitter, project_for
 from diagnose.api.multipart import Form, aborting
-from diagnose.api.negotiate import FORMS, HTML, JSON, MARKDOWN, TEXT, page, wanted
+from diagnose.api.negotiate import FORMS, HTML, JSON, MARKDOWN, TEXT, wanted
 from diagnose.api.problems import ProblemError, retry_after
 from diagnose.api.resources import accepted, inputs_of, job_of, resource
 from diagnose.api.routes.common import DiagnosisId, large_blocks, problems, running_of, wait_of
 from diagnose.api.running import Running
+from diagnose.api.web.diagnosis import diagnosis_page
+from diagnose.api.web.sessions import NO_SESSION, Viewer
 from diagnose.errors import StoreError
 from diagnose.service.feedback import say
 from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, Uploaded, digest
@@ -119,7 +121,7 @@ async def _accepted(request: Request, caller: Caller, data: bytes, form: Form | 
     elif new:
         await run_in_threadpool(running.put, row.id)
     if wait and row.state in ("rules_done", *FINAL) and row.report is not None:
-        return await run_in_threadpool(_report, running, row, media, headers)
+        return await run_in_threadpool(_report, request, caller, row, media, headers)
     if row.state in FINAL:
         return _resource(row, 200, headers)
     return _resource(row, 202, {**headers, **retry_after(running.again_in(row))})
@@ -226,7 +228,23 @@ def pages(
     return schemas.Page(items=[resource(row) for row in rows], next=following)
 
 
-@router.get("/{id}", responses={**_REPORTS, **problems(404, 406), 304: {"description": "as it was"}})
+def _browsing(request: Request, id: DiagnosisId) -> None:
+    """Sends a person's browser on to the page, which asks for a key where one is needed."""
+    browses = request.headers.get("sec-fetch-mode") == "navigate" and "authorization" not in request.headers
+    if browses and wanted(request.headers.get("accept")) == HTML:
+        raise ProblemError(303, "people find the page there", {"Location": f"/diagnoses/{id}"})
+
+
+@router.get(
+    "/{id}",
+    dependencies=[Depends(_browsing)],
+    responses={
+        **_REPORTS,
+        **problems(404, 406),
+        303: {"description": "where a browser without a key goes there: the page"},
+        304: {"description": "as it was"},
+    },
+)
 async def report(request: Request, caller: Reader, id: DiagnosisId) -> Response:
     """The report: the command line's JSON, Markdown, text or HTML by Accept."""
     running = running_of(request)
@@ -237,11 +255,13 @@ async def report(request: Request, caller: Reader, id: DiagnosisId) -> Response:
     if wait and row.state not in FINAL:
         row = await _waited(running, row, wait, put=False)
     if row.report is None:
-        final = row.state in FINAL
-        return _resource(row, 200 if final else 202, {} if final else retry_after(running.again_in(row)))
-    if request.headers.get("if-none-match") == _tag(row, form):
+        status, headers = (200, {}) if row.state in FINAL else (202, retry_after(running.again_in(row)))
+        if form == HTML:
+            return await run_in_threadpool(_as_page, request, caller, row, status, headers)
+        return _resource(row, status, headers)
+    if form != HTML and request.headers.get("if-none-match") == _tag(row, form):
         return Response(status_code=304, headers={"ETag": _tag(row, form), "Diagnosis-State": row.state})
-    return await run_in_threadpool(_report, running, row, form, {})
+    return await run_in_threadpool(_report, request, caller, row, form, {})
 
 
 def _read(running: Running, id: str, caller: Caller) -> Submission:
@@ -262,28 +282,39 @@ def _tag(row: Submission, form: str) -> str:
     return f'"{row.id}-{row.epoch}-{row.state}-{FORMS.index(form)}"'
 
 
-def _report(running: Running, row: Submission, form: str, headers: dict[str, str]) -> Response:
+def _report(request: Request, caller: Caller, row: Submission, form: str, headers: dict[str, str]) -> Response:
     """A report in the form that was asked for."""
+    running = running_of(request)
     if row.state == "rules_done" and not row.given:
         running.submissions_changed(row.id)
-    made = {JSON: row.report, MARKDOWN: row.markdown, TEXT: row.screen}
-    text = made.get(form) if form != HTML else page(f"{row.job_id}: {row.error_type or row.status}", row.screen or "")
-    headers = {
-        **headers,
-        "Diagnosis-State": row.state,
-        "Diagnosis-Id": row.id,
-        "ETag": _tag(row, form),
-        "Vary": "Accept",
-        **(retry_after(_SOON) if row.state == "rules_done" else {}),
-    }
+    headers = {**headers, **(retry_after(_SOON) if row.state == "rules_done" else {})}
+    if form == HTML:
+        return _as_page(request, caller, row, 200, headers)
+    text = {JSON: row.report, MARKDOWN: row.markdown, TEXT: row.screen}[form]
+    headers |= {**_said(row), "ETag": _tag(row, form), "Vary": "Accept"}
     return Response((text or "").encode(), 200, headers, media_type=form if form == JSON else f"{form}; charset=utf-8")
+
+
+def _as_page(request: Request, caller: Caller, row: Submission, status: int, headers: dict[str, str]) -> Response:
+    """The page of a diagnosis. It shows what people say meanwhile, so that its tag is of all that it holds."""
+    looking = Viewer(caller, NO_SESSION if caller.local else f"key {caller.key}", session=False)
+    made = diagnosis_page(request, looking, row, status=status)
+    tag = f'"{row.id}-{digest(bytes(made.body).decode())[:32]}"'
+    if request.method == "GET" and request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"ETag": tag, "Diagnosis-State": row.state})
+    made.headers.update({**headers, **_said(row), "ETag": tag, "Vary": "Accept"})
+    return made
+
+
+def _said(row: Submission) -> dict[str, str]:
+    return {"Diagnosis-State": row.state, "Diagnosis-Id": row.id}
 
 
 def _resource(row: Submission, status: int, headers: dict[str, str]) -> Response:
     return JSONResponse(
         resource(row).model_dump(mode="json", by_alias=True),
         status,
-        headers={**headers, "Diagnosis-State": row.state, "Diagnosis-Id": row.id},
+        headers={**headers, **_said(row)},
     )
 
 

@@ -16,16 +16,13 @@ from sqlalchemy import select
 from diagnose.api import schemas
 from diagnose.api.problems import ProblemError
 from diagnose.api.routes.common import DiagnosisId, running_of
-from diagnose.api.routes.knowledge import known_rules
 from diagnose.api.running import Running
 from diagnose.api.web import charts
 from diagnose.api.web.assets import ASSETS
-from diagnose.api.web.chain import LEFT, WIDTH, picture_of
 from diagnose.api.web.changes import change_of
-from diagnose.api.web.excerpts import evidence_of
+from diagnose.api.web.diagnosis import diagnosis_page
 from diagnose.api.web.forms import Form
-from diagnose.api.web.reading import kept
-from diagnose.api.web.rendering import PageRoute, page, see
+from diagnose.api.web.rendering import PageRoute, add_lost, page, see
 from diagnose.api.web.sessions import (
     Sessions,
     Viewer,
@@ -42,13 +39,11 @@ from diagnose.models import RuleSet
 from diagnose.models.learning import Proposed
 from diagnose.rules.load import load_rules
 from diagnose.service.feedback import say
-from diagnose.service.firstscreen import read_layout
 from diagnose.service.jobs import FINAL, Conflict, Filters, Projects
 from diagnose.service.similar import similar_to
 from diagnose.service.stats import summary
 from diagnose.service.submissions import visible
 from diagnose.store.database import Database
-from diagnose.store.incidents import StoredIncidents
 from diagnose.store.review import Review
 from diagnose.store.service_tables import Submission
 
@@ -67,6 +62,7 @@ def add_to(app: FastAPI) -> None:
     """Gives an application its pages."""
     app.state.sessions = Sessions(app.state.running.config.spool)
     app.include_router(router)
+    add_lost(app)
 
 
 def _may(looking: Viewer, scope: str) -> None:
@@ -198,34 +194,9 @@ def one(
     running = running_of(request)
     row = _row(running, id, looking)
     request.scope["project"] = row.project
-    if row.report is None:
-        return page(request, "waiting.html", looking, row=row, final=row.state in FINAL)
-    if row.state == "rules_done" and not row.given:
+    if row.report is not None and row.state == "rules_done" and not row.given:
         running.submissions_changed(row.id)
-    report = kept(row.report)
-    evidence = evidence_of(report)
-    head, rows = read_layout(row.layout) if row.layout else (None, ())
-    incident, told = None, []
-    if row.incident is not None:
-        stored = StoredIncidents(running.opening.database())
-        incident, told = stored.get(row.incident), stored.said(row.incident)
-    return page(
-        request,
-        "diagnosis.html",
-        looking,
-        row=row,
-        head=head,
-        rows=rows,
-        evidence=evidence,
-        picture=picture_of(report, evidence),
-        wide=WIDTH,
-        left=LEFT,
-        incident=incident,
-        told=told,
-        said=said,
-        types=[entry.name for entry in known_rules(running.config.rules).taxonomy.values() if not entry.symptom],
-        final=row.state in FINAL,
-    )
+    return diagnosis_page(request, looking, row, said=said)
 
 
 @router.get("/diagnoses/{id}/similar")

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from diagnose.api.negotiate import HTML, JSON, wanted
 from diagnose.api.problems import ProblemError, of_error, request_id, shown_errors
 from diagnose.api.web.assets import address
 from diagnose.api.web.sessions import LoginNeeded, Viewer, sessions_of
@@ -128,6 +129,26 @@ def answer(request: Request, error: Exception) -> Response | None:
         status, headers = of_error(error)
         return _failed(request, status, str(error), headers)
     return None
+
+
+def add_lost(app: FastAPI) -> None:
+    """Has a browser told by a page that there is nothing at an address; programs, and all below `/v1`, by a problem."""
+    otherwise = app.exception_handlers[HTTPException]
+
+    @app.exception_handler(HTTPException)
+    def lost(request: Request, error: HTTPException) -> Response:
+        read = request.method == "GET" and not request.url.path.startswith("/v1/")
+        if read and error.status_code == HTTPStatus.NOT_FOUND and _likes_pages(request):
+            return _failed(request, error.status_code, "There is nothing at this address.", {})
+        made: Response = otherwise(request, error)  # type: ignore[assignment]
+        return made
+
+
+def _likes_pages(request: Request) -> bool:
+    try:
+        return wanted(request.headers.get("accept"), (JSON, HTML)) == HTML
+    except ProblemError:
+        return False
 
 
 class PageRoute(APIRoute):

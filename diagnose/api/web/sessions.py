@@ -29,7 +29,7 @@ from diagnose.service.spool import SpoolError
 _HOURS: Final = 12
 _BYTES: Final = 32
 _PLAIN, _SECURE = "diagnose_session", "__Host-diagnose_session"
-_NO_SESSION: Final = "local"
+NO_SESSION: Final = "local"
 _SITES: Final = ("none", "same-origin", "same-site", "cross-site")  # a link elsewhere may lead here: nothing is changed
 
 
@@ -120,7 +120,7 @@ def viewer(request: Request) -> Viewer:
         if caller is None:
             raise LoginNeeded
         refuse_foreign(request, _SITES)
-        found = Viewer(caller, _NO_SESSION, session=False)
+        found = Viewer(caller, NO_SESSION, session=False)
     limited(request, found.caller.key)
     request.scope["caller"] = found.caller
     return found
