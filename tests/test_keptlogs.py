@@ -178,6 +178,11 @@ def test_damage_is_told_in_a_line_and_what_stands_before_is_used(
         whole[:records] + b"1 a\0b\n" + whole[records:],
         whole[:records] + b"# 1 2 3\n" + whole[records:],
         whole[:records] + b"# 9999999999999999 9999999999999999 0 0 0 0 0\n" + whole[records:],
+        whole[:records] + b"# 1 0 0 0 0 0 0\n" * 3 + b"1 a\n# 9 0 1 0 0 0 0\n" + whole[records:],
+        whole[:records] + b"5 a\n# 9 3 1 0 0 0 0\n" + whole[records:],
+        whole[:records] + b"1 a\n2 b\n# 9 3 2 0 0 0 0\n-1 again\n# 9 3 1 0 0 0 0\n" + whole[records:],
+        whole[:records] + b"# 0 0 0 9999999999999999 0 0 0\n" + whole[records:],
+        whole[:records] + b"# 9999999999999999 0 0 0 0 0 0\n" + whole[records:],
         whole + b"1 behind the end\n",
         whole + b".\n",
     ):

@@ -195,6 +195,60 @@ def test_kept_logs_are_taken_of_those_who_have_the_same_rules(tmp_path: Path, ke
     assert files(streams, tmp_path / "job") == {"d/job.log": log}
 
 
+def test_what_comes_again_and_is_another_log_is_refused(tmp_path: Path, keeper: Keeping) -> None:
+    log = (steps(60) + FAILURE).encode()  # of what is sealed nobody can tell
+    streams = opened(tmp_path / "spool", keeper)
+    assert streams.append(JOB, Chunk("job.log", log, 0)).offset == len(log)
+    for offset, data in (
+        (0, log[:-1] + b"!"),
+        (len(log) - 3, b"abc"),
+        (len(log) - 3, log[-3:-1] + b"x and more"),
+        (RANGE // 2, b"another"),
+    ):
+        with pytest.raises(Gap, match="another log") as gap:
+            streams.append(JOB, Chunk("job.log", data, offset))
+        assert (gap.value.offset, gap.value.generation) == (0, 1)
+    assert streams.append(JOB, Chunk("job.log", log[-3:] + b"more", len(log) - 3)).new == 4
+    streams.close()
+
+
+def test_logs_that_releases_of_other_rules_have_sealed_say_so(
+    tmp_path: Path, keeper: Keeping, rule_set: RuleSet
+) -> None:
+    other = Keeping(replace(rule_set, filters=rule_set.filters[1:]))
+    log = (steps(400) + FAILURE + "2026-03-01 10:00:00 the end\n").encode()
+    third = len(log) // 3
+    for order, told in (((keeper, keeper, keeper), False), ((keeper, other, keeper), True), ((other,) * 3, True)):
+        job = JobKey("p", "gx", "-".join(one.guard[:4] for one in order))
+        for number, whose in enumerate(order):
+            streams = opened(tmp_path / "spool", whose)
+            part = log[third * number : third * (number + 1) if number < 2 else None]
+            streams.append(job, Chunk("job.log", part, third * number))
+            streams.seal_all()
+            streams.close()
+        folder = tmp_path / job.job_id
+        streams = opened(tmp_path / "spool", keeper)
+        files(streams, folder, job)
+        streams.close()
+        report = diagnose(Request(paths=(str(folder),)), Services(rules=rule_set))
+        assert any("by other rules than these" in one for one in report.coverage.not_read) == told
+        assert report.error_type == "KeyError"
+
+
+def test_a_kept_log_goes_on_by_the_rules_that_have_begun_it(tmp_path: Path, keeper: Keeping, rule_set: RuleSet) -> None:
+    newer = Keeping(replace(rule_set, filters=rule_set.filters[1:]))
+    log = kept_log(keeper, "job.log", (steps(300) + FAILURE).encode())
+    assert log is not None
+    streams = opened(tmp_path / "spool", keeper)
+    known = streams.append(JOB, Chunk("job.log", log[:999], 0, form="kept", guard=keeper.guard)).offset
+    streams.close()
+    streams = opened(tmp_path / "spool", newer)
+    with pytest.raises(Gap, match="by other rules") as gap:
+        streams.append(JOB, Chunk("job.log", log[known:], known, form="kept", guard=newer.guard))
+    assert (gap.value.offset, gap.value.generation) == (0, 1)
+    streams.close()
+
+
 def test_bounds(tmp_path: Path, keeper: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "_LONGEST", 3000)
     streams = opened(tmp_path / "spool", keeper, chunk_bytes=8000, log_bytes=12_000, logs=2, spool_bytes=60_000)
@@ -228,7 +282,7 @@ def test_a_job_that_ended_without_logs_keeps_no_other_from_being_tidied(tmp_path
         for part in (folder, *folder.rglob("*")):
             os.utime(part, (1e9, 1e9))
     assert streams.tidy(2e9) == 2
-    assert [one.name for one in (tmp_path / "spool").iterdir()] == [".ended"]
+    assert not [one for one in (tmp_path / "spool").iterdir() if one.name[0] != "."]
     streams.close()
 
 

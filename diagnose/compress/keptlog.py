@@ -40,6 +40,7 @@ _FLAGS: Final = {
     for routine in (False, True)
 }
 _LAST_NUMBER: Final = 1 << 39
+_MOST_BYTES: Final = 1 << 50
 _RECORD_BYTES: Final = 1024 * 1024
 
 
@@ -180,7 +181,7 @@ class KeptReader:
     def __init__(self, blocks: Iterable[bytes], name: str) -> None:
         self.counts = CompressionCounts()
         self._blocks, self._name = blocks, name
-        self._last = self._kept = self._records = 0
+        self._last = self._top = self._kept = self._records = 0  # `_top` is the highest number of the open range
         self._ended = False
 
     def lines(self) -> Iterator[list[KeptLine]]:
@@ -202,21 +203,23 @@ class KeptReader:
 
     def _read(self, records: list[bytes]) -> Iterator[list[KeptLine]]:
         out: list[KeptLine] = []
-        last = self._last
+        last, top, ended = self._last, self._top, self.counts.lines
         match = _RECORD.match
         try:
             for record in records:
                 self._records += 1
                 found = match(record)
                 if found is None or self._ended:
-                    self._last = last
+                    self._last, self._top = last, top
                     self._mark(record, len(out))
-                    last = self._last
+                    last = ended = self.counts.lines
                     continue
                 delta, flags, rule = found.groups()
                 last += int(delta)
-                if not 0 < last < _LAST_NUMBER or len(record) > _RECORD_BYTES:
+                if not ended < last < _LAST_NUMBER or len(record) > _RECORD_BYTES:
                     raise self._damaged()
+                if last > top:  # noqa: PLR1730 - a call for each line costs more
+                    top = last
                 guarded, truncated, routine = _FLAGS[flags]
                 progress = rule.decode("ascii") if rule is not None else None
                 out.append(KeptLine(last, record[found.end() :], guarded, truncated, progress, routine))
@@ -224,7 +227,7 @@ class KeptReader:
             if out:
                 yield out
             raise self._damaged() from None
-        self._last = last
+        self._last, self._top = last, top
         self._kept += len(out)
         if out:
             yield out
@@ -237,7 +240,14 @@ class KeptReader:
         if self._ended or not _COUNTS.fullmatch(record):
             raise self._damaged()
         self.counts = add_counts(self.counts, CompressionCounts(*map(int, record[2:].split(b" "))))
-        if self.counts.lines >= _LAST_NUMBER or self.counts.kept != self._kept + waiting:
+        counts = self.counts
+        largest = max(counts.lines, counts.dropped, counts.collapsed, counts.truncated, counts.evicted_templates)
+        if (
+            largest >= _LAST_NUMBER
+            or counts.bytes >= _MOST_BYTES
+            or counts.kept != self._kept + waiting
+            or self._top > counts.lines
+        ):
             raise self._damaged()
         self._last = self.counts.lines
 

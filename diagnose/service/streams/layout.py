@@ -5,6 +5,7 @@ In: keys and names. Out: paths that names of people's cannot lead elsewhere, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from hashlib import sha256
 from typing import Final
 
 from diagnose.dataclass import dataclass, fields
+from diagnose.errors import SourceError
 from diagnose.models import SourceKind
 from diagnose.service.streams import disk
 from diagnose.service.streams.model import Form, JobKey, StreamError
+from diagnose.sources.kept import KEPT_LOOKED_BYTES, kept_head
 
 _DIGITS: Final = 16
 _DIGEST: Final = 24
@@ -23,7 +26,10 @@ _NAME_BYTES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation of a log: sealed up to byte `border`, `lines` lines, which `kept` bytes of its kept log hold."""
+    """One generation of a log: sealed up to byte `border`, `lines` lines, which `kept` bytes of its kept log hold.
+
+    `guard` says whose rules chose the lines; where services of several releases have sealed it, it is none of theirs.
+    """
 
     number: int
     form: Form = "raw"
@@ -32,6 +38,7 @@ class Generation:
     lines: int = 0
     kind: SourceKind | None = None
     whole: bool = False  # it must be read as one piece, so it is never sealed
+    guard: str = ""  # empty where nothing was chosen yet, or by a release that did not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,10 @@ def load(folder: str) -> State | None:
         with open(os.path.join(folder, "state"), encoding="utf-8") as file:
             said = json.load(file)
         names = {each.name for each in fields(Generation)}
-        generations = [Generation(**{key: one[key] for key in names}) for one in said["generations"]]
+        generations = [
+            Generation(**{key: one[key] for key in names if key in one or key != "guard"})
+            for one in said["generations"]
+        ]
         return State(said["name"], tuple(generations))
     except FileNotFoundError:
         return None
@@ -128,6 +138,13 @@ def segments(folder: str, generation: int, border: int = 0) -> list[int]:
 def segment(folder: str, generation: int, start: int) -> str:
     """The path of a segment."""
     return os.path.join(folder, f"{generation}.raw.{start:0{_DIGITS}}")
+
+
+def head_guard(folder: str, name: str, generation: int) -> str:
+    """The guard that the kept log of a generation bears; empty where it cannot be read."""
+    with contextlib.suppress(OSError, SourceError), open(kept_path(folder, generation), "rb") as file:
+        return kept_head(file.read(KEPT_LOOKED_BYTES), name).guard
+    return ""
 
 
 def kept_path(folder: str, generation: int) -> str:

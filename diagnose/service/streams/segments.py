@@ -50,6 +50,19 @@ def write(folder: str, current: layout.Generation, known: int, data: bytes) -> b
     return full and current.form == "raw"
 
 
+def differ(folder: str, current: layout.Generation, offset: int, data: bytes) -> bool:
+    """Whether bytes that come again are others than those that are there; of what is sealed nobody can tell."""
+    for start in layout.segments(folder, current.number, current.border):
+        with open(layout.segment(folder, current.number, start), "rb") as file:
+            end = min(offset + len(data), start + os.fstat(file.fileno()).st_size)
+            begin = max(offset, start)
+            if begin < end:
+                file.seek(begin - start)
+                if file.read(end - begin) != data[begin - offset : end - offset]:
+                    return True
+    return False
+
+
 def _border_in(data: bytes, known: int, border: int) -> int:
     """Where in a chunk that begins at byte `known` the range ends, 0 where it does not, or only with the chunk."""
     if known + len(data) <= border:

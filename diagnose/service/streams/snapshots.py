@@ -13,6 +13,7 @@ from diagnose.compress.keptlog import END, range_records
 from diagnose.keeping import Keeping
 from diagnose.service.streams import disk, layout
 from diagnose.service.streams.model import JobKey, StreamError
+from diagnose.sources.kept import first_line
 
 
 def snapshot_of(
@@ -53,6 +54,9 @@ def _write(
                     out.writelines(range_records(disk.blocks(source), compressor, lines))
                     lines += compressor.counts.lines
                 out.write(END)
+                if generation.guard:  # several releases may have chosen the lines, of which the first has begun it
+                    out.seek(0)
+                    out.write(first_line(layout.base(state.name), generation.guard))
                 return
         except FileNotFoundError:
             again = layout.load(folder)

@@ -74,7 +74,11 @@ class Streams:
             current = self._at_generation(folder, state, chunk).current
             if current.form != chunk.form:
                 raise Gap("the log was begun in another form; begin a new generation", 0, current.number + 1)
+            if current.form == "kept" and current.guard not in ("", chunk.guard):
+                raise Gap("the log was begun by other rules; begin a new generation", 0, current.number + 1)
             known = layout.known(folder, current)
+            if chunk.offset < known and segments.differ(folder, current, chunk.offset, chunk.data):
+                raise Gap("what is there is another log; begin a new generation", 0, current.number + 1)
             if chunk.offset > known:
                 raise Gap(f"the next byte wanted is {known}", known, current.number)
             new = chunk.data[known - chunk.offset :]
@@ -172,7 +176,8 @@ class Streams:
             raise Gap("a generation begins at offset 0", 0, number)
         stay = state.generations[:-1] if chunk.again else state.generations
         stay = stay[max(0, len(stay) + 1 - self._bounds.generations) :]
-        changed = replace(state, generations=(*stay, layout.Generation(number, chunk.form)))
+        begun = layout.Generation(number, chunk.form, guard=(chunk.guard or "") if chunk.form == "kept" else "")
+        changed = replace(state, generations=(*stay, begun))
         layout.store(folder, changed)
         for one in state.generations:
             if one not in stay:
