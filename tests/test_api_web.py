@@ -69,6 +69,7 @@ def shown(client: TestClient, path: str, status: int = 200, **how: Any) -> Page:
 
 def test_every_page_can_be_read_by_all(site: TestClient, ecc: str) -> None:
     candidates = shown(site, "/candidates")
+    assert not any("+00:00" in text for text in candidates.text("td"))
     names = [one["href"] for one in candidates.all("a") if "data-item" in one]
     pages = ["/diagnoses", f"/diagnoses/{ecc}", f"/diagnoses/{ecc}/similar", "/overview", "/login", *names]
     for path in pages:

@@ -85,6 +85,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
         log = f"Traceback (most recent call last):\n  File \"/t.py\", line 1, in m\nKeyError: '{evil}'\n"
         answer = made.submit("evil", log.encode(), headers={"Prefer": "wait=60"})
         ids["evil"] = answer.headers["diagnosis-id"]
+        made.client.post("/v1/diagnoses", json={"job_id": "long", "name": "x" * 200, "user": "ada"})
         yield made.url, ids
 
 
@@ -141,6 +142,16 @@ def test_pages_fit_and_can_be_read(new_page: Any, served: Any, width: int, schem
     page.click("[data-item]")
     page.wait_for_url("**/candidates/*", wait_until="load")
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
+def test_a_long_name_tears_no_word_of_others(new_page: Any, served: Any) -> None:
+    page = new_page()
+    page.goto("/diagnoses", wait_until="networkidle")
+    lines = """(cell) => { const range = document.createRange(); range.selectNode(cell.firstChild);
+                           return range.getClientRects().length; }"""
+    names = page.locator("td.who:has-text('ada')")
+    assert names.count() > len(FAILED)
+    assert {cell.evaluate(lines) for cell in names.all()} == {1}
 
 
 def test_the_keyboard_is_enough(new_page: Any, served: Any) -> None:

@@ -52,6 +52,11 @@ def _when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
+def _day(iso: str) -> str:
+    """ISO 8601 in UTC as the other times on a page."""
+    return iso[:16].replace("T", " ")
+
+
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -69,7 +74,7 @@ _TEMPLATES: Final = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
-_TEMPLATES.filters.update(when=_when, iso=_iso, words=_words)
+_TEMPLATES.filters.update(when=_when, day=_day, iso=_iso, words=_words)
 _TEMPLATES.globals["asset"] = address
 
 
