@@ -156,6 +156,17 @@ def test_a_slurm_job_is_diagnosed_by_the_service(service: Site, tmp_path: Path) 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("form", "begins"), [("text", "FAILED  your code"), ("markdown", "**FAILED** your code")])
+@pytest.mark.parametrize("served", [True, False])
+def test_a_person_reads_the_same_wherever_the_job_was_diagnosed(
+    service: Site, tmp_path: Path, served: bool, form: str, begins: str
+) -> None:
+    env = installed(tmp_path) | ({"DIAGNOSE_SERVICE": service.url} if served else {})
+    with start("slurm", "4711", "--format", form, env=environment(env)) as process:
+        out, told = process.communicate(timeout=120)
+    assert (process.returncode, out.decode()[: len(begins)], told) == (0, begins, b"")
+
+
 def test_where_the_service_is_away_the_job_is_diagnosed_here(tmp_path: Path) -> None:
     (tmp_path / "slurm-4711.out").write_text(LOG)
     job = read_job("4711", cluster="lab", run=Slurm(tmp_path).run)

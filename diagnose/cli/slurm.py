@@ -115,6 +115,7 @@ def _run(options: argparse.Namespace) -> int:
         records=options.record,
         seconds=options.seconds,
         project=options.project,
+        format="json" if options.quiet else options.format,
     )
     verdict = verdict_of(job, how, tell)
     if verdict is None:
@@ -184,7 +185,7 @@ def _shown(report: Any, text: str, format: str) -> str:
 
     if format == "jsonl":
         return json.dumps(report, separators=(",", ":"), ensure_ascii=False) + "\n"
-    if format == "text" and text:
+    if text:
         return text
     return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
 

@@ -141,7 +141,17 @@ class Client:
                 raise ServiceError(f"the service has no report yet ({_word(answer, 'state') or 'no state'}); ask again")
             self._sleep(_FIRST_WAIT)
 
-    def _call(
+    def shown(self, id: str, media: str) -> str:
+        """The report as a person reads it; `media` is text/plain or text/markdown."""
+        raw, _ = self._raw("GET", f"diagnoses/{quote(id, safe='')}", headers={"Accept": media})
+        return raw.decode("utf-8", "replace")
+
+    def _call(self, method: str, path: str, **how: Any) -> tuple[Json, str]:
+        """One call; returns the object that the service answers with, and its state."""
+        raw, state = self._raw(method, path, **how)
+        return _object(raw, path), state
+
+    def _raw(
         self,
         method: str,
         path: str,
@@ -151,8 +161,8 @@ class Client:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         timeout: float = _TIMEOUT,
-    ) -> tuple[Json, str]:
-        """One call, again and again while the service is away; returns the object it answers with, and its state."""
+    ) -> tuple[bytes, str]:
+        """One call, again and again while the service is away; returns what it answers with, and its state."""
         wait = _FIRST_WAIT
         while True:
             problem, retry_after, status = "", None, None
@@ -169,7 +179,7 @@ class Client:
                     status = answer.status_code
                     raw = _bounded(answer, max(self._until, time.monotonic()) + timeout)
                     if answer.is_success:
-                        return _object(raw, path), answer.headers.get("diagnosis-state", "")
+                        return raw, answer.headers.get("diagnosis-state", "")
                     problem = _problem(raw, status)
                     retry_after = _seconds(answer.headers.get("retry-after"))
                     if status not in _AGAIN:

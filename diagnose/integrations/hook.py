@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from diagnose.integrations.client import Client
 
 _NICE: Final = 10
+_MEDIA: Final = {"text": "text/plain", "markdown": "text/markdown"}
 
 Tell = Callable[[str], None]
 
@@ -38,11 +39,12 @@ class How:
     records: bool = False
     seconds: float = 300.0
     project: str = ""
+    format: str = "json"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A report, and the text of it where it was made here."""
+    """A report, and the text of it where it was asked for as text or Markdown."""
 
     report: Mapping[str, Any]
     text: str = ""
@@ -78,6 +80,7 @@ def _local(job: SlurmJob, logs: Sequence[Opened], kernels: Sequence[Opened], how
             rules=how.rules,
             identity=_identity(job, how),
             records=how.records,
+            format=how.format,
         )
         answer = Diagnosing(inputs, seconds=how.seconds, directory=folder, nice=_NICE).wait()
     if isinstance(answer, str):
@@ -85,7 +88,7 @@ def _local(job: SlurmJob, logs: Sequence[Opened], kernels: Sequence[Opened], how
         return None
     for line in answer.told:
         tell(line)
-    return Verdict(answer.report, answer.text)
+    return Verdict(answer.report, answer.rendered if how.format in _MEDIA else "")
 
 
 def _served(job: SlurmJob, logs: Sequence[Opened], kernels: Sequence[Opened], how: How, client: Client) -> Verdict:
@@ -121,7 +124,11 @@ def _served(job: SlurmJob, logs: Sequence[Opened], kernels: Sequence[Opened], ho
     served = client.report(served.id)
     if served.report is None:
         raise DiagnoseError(served.error)
-    return Verdict(served.report)
+    text = ""
+    if how.format in _MEDIA:
+        with contextlib.suppress(DiagnoseError):  # the verdict is there, and is told as JSON
+            text = client.shown(served.id, _MEDIA[how.format])
+    return Verdict(served.report, text)
 
 
 def _log(one: Opened, how: How, client: Client) -> dict[str, Any]:
