@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -237,3 +238,85 @@ def test_hostile_logs_run_nothing(new_page: Any, served: Any) -> None:
         assert page.locator("main img, main script").count() == 0
     page.goto(f"/diagnoses/{served[1]['evil']}")
     assert '<script>document.title="owned"</script>' in page.locator("main").inner_text()
+
+
+HOSTILE = "\"><img src=x onerror=\"document.title='owned'\">'\u202e\u200b\u2066<svg onload=document.title='owned'>"
+TURNING = "\u202e\u2066\x1b\x00\x07\x85\u2028"
+LOGS = (
+    f"Traceback (most recent call last):\n  File \"{HOSTILE}\", line 1, in m\n    {HOSTILE}\nKeyError: '{HOSTILE}'\n",
+    'Traceback (most recent call last):\n  File "/t.py", line 1, in m\nValueError: ' + "<b>" * 300_000 + "\n",
+    (
+        '\x1b]0;owned\x07\x1b[2JTraceback (most recent call last):\n  File "/t\x00.py", line 1, in m\n'
+        "KeyError: 'javascript:alert(1)'\x00\x85\u2028\n"
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
+    """A service whose every field bears what harms pages, and the paths of its pages and of ones that are none."""
+    folder = tmp_path_factory.mktemp("attacked")
+    database = str(folder / "memory.sqlite3")
+    with site(folder, database) as made:
+        made.serve()
+        with open_database(database) as opened:
+            propose(opened, author=HOSTILE)
+        said = quote(HOSTILE)
+        paths = [
+            "/diagnoses",
+            f"/diagnoses?q={said}&cluster={said}&error_type={said}&rule={said}&user={said}&project={said}",
+            "/overview?days=7",
+            f"/overview?cluster={said}",
+            "/candidates",
+            f"/login?next={said}",
+        ]
+        for number, log in enumerate(LOGS):
+            name = made.client.post("/v1/uploads", params={"name": f"{number}.log"}, content=log.encode()).json()["id"]
+            answer = made.client.post(
+                "/v1/diagnoses",
+                json={
+                    "job_id": f"{number}{HOSTILE}",
+                    **dict.fromkeys(("cluster", "name", "user", "image", "scheduler"), HOSTILE),
+                    "nodes": [HOSTILE, "javascript:x", "</textarea>"],
+                    "exit": {"code": 1, "state": HOSTILE},
+                    "logs": [
+                        {"upload": name, "source": f"{HOSTILE.replace('/', '_')}.log", "host": HOSTILE, "rank": 3}
+                    ],
+                },
+                headers={"Prefer": "wait=60"},
+            )
+            assert answer.status_code == 200, answer.text
+            page = f"/diagnoses/{answer.headers['diagnosis-id']}"
+            note = {"kind": "confirm", "note": HOSTILE + "\x1b[2J"}
+            assert made.client.post(f"/v1{page}/feedback", json=note).status_code == 200
+            paths += [page, f"{page}/similar", f"{page}?said=confirm"]
+        yield made.url, paths
+
+
+def test_hostile_texts_do_nothing_in_a_browser(browser: Any, attacked: tuple[str, list[str]]) -> None:
+    url, paths = attacked
+    said: list[str] = []
+    context = browser.new_context(viewport={"width": 400, "height": 900}, base_url=url)
+    page = context.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append("dialog"), dialog.dismiss()))
+    page.on("request", lambda request: None if request.url.startswith(url) else said.append(request.url))
+    for path in paths:
+        page.goto(path, wait_until="networkidle")
+        assert page.title() != "owned", path
+        assert (
+            page.evaluate("document.querySelectorAll('main img, main script, [onerror], [onload], [style]').length")
+            == 0
+        )
+        links = page.evaluate("[...document.querySelectorAll('a, form')].map((each) => each.href || each.action)")
+        assert [one for one in links if not one.startswith(url)] == [], path
+        text = page.evaluate("document.documentElement.outerHTML")
+        assert not [sign for sign in TURNING if sign in text], path
+        assert len(text) < 1_000_000
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0, path
+        for wrong in ("#%", "#%E0%A4%A", "#nowhere"):
+            page.evaluate(f"location.hash = '{wrong}'")
+    page.wait_for_timeout(200)
+    context.close()
+    assert said == []

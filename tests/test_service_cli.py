@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,17 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         process = made.start("serve", "--port", str(taken.getsockname()[1]))
         assert process.wait(60) == 2
         assert "choose another --port" in made.said()
+
+
+def test_a_database_that_cannot_be_opened_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "memory.sqlite3").write_bytes(b"no database at all" * 1000)
+    command = [sys.executable, "-m", "diagnose", "serve", "--port", "0"]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert started.returncode == 2
+    *logged, last = started.stderr.splitlines()
+    assert last.startswith("diagnose: the memory")
+    assert "is a file of another kind" in last
+    assert not [line for line in logged if "Traceback" in line]
 
 
 def test_a_worker_needs_postgres(capsys: pytest.CaptureFixture[str]) -> None:

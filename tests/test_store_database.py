@@ -68,6 +68,14 @@ def test_a_memory_of_a_newer_release_is_left_alone(database_address: str) -> Non
         open_database(database_address)
 
 
+@pytest.mark.parametrize("number", ["", "0000", "00", "abc", "1", "\u0664\u0664\u0664\u0664"])
+def test_a_memory_of_no_release_is_left_alone(number: str, database_address: str) -> None:
+    with open_database(database_address) as database, database.writing() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :number"), {"number": number})
+    with pytest.raises(StoreError, match=r"which no release has given; restore it from a copy"):
+        open_database(database_address)
+
+
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     place = tmp_path / "new" / "memory.sqlite3"
     with open_database(str(place)) as database, database.writing() as session:

@@ -6,6 +6,7 @@ In: a `ServiceConfig`. Out: an exit code, when a signal has ended it: what is in
 from __future__ import annotations
 
 import contextlib
+import logging
 import resource
 import signal
 import socket
@@ -46,6 +47,8 @@ def serve(config: ServiceConfig, environment: Mapping[str, str]) -> int:
             proxy_headers=False,
         )
     )
+    # Why it cannot start is told in one line below, not as a stack.
+    logging.getLogger("uvicorn.error").addFilter(lambda _record: not app.state.failed)
     for number in (signal.SIGTERM, signal.SIGINT):  # which uvicorn hears itself, and sends again when it has ended
         signal.signal(number, signal.SIG_IGN)
     try:

@@ -31,6 +31,7 @@ _TRUSTED = 1.0  # seconds for which a connection to a server is believed to be o
 _PATIENCE = "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=60000 -c lock_timeout=30000"
 _LOCK = 0x646961676E6F7365  # of Postgres, while tables are made
 _ADDRESS_LIKE = re.compile(r"(?i)(postgres|mysql|maria|sqlite)[a-z0-9+]*:|[^/]*:[^/]*@")  # one that was mistyped
+_NUMBER = re.compile(r"(?!0000)[0-9]{4}")  # of a migration
 _POSTGRES = frozenset({"postgres", "postgresql", "postgresql+psycopg"})
 
 
@@ -233,6 +234,11 @@ def _up_to_date(database: Database) -> None:
         found = _revision(connection)
         if found == HEAD:  # another process was quicker
             return
+        if found is not None and not _NUMBER.fullmatch(found):
+            raise StoreError(
+                f"the memory {database.name} bears {found[:40]!r} as the number of its tables, which no release has "
+                "given; restore it from a copy, or set DIAGNOSE_DATABASE to another place"
+            )
         if found is not None and found > HEAD:
             raise StoreError(
                 f"the memory {database.name} was made by a newer release (its tables are {found}, this one knows "

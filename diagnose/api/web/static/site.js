@@ -27,7 +27,7 @@ document.addEventListener("keydown", (event) => {
 
 // A link into the log also takes the keyboard there.
 window.addEventListener("hashchange", () => {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = document.querySelector(":target"); // decoded by the browser, whatever it is;
   const busy = document.activeElement !== null && typing(document.activeElement);
   if (target !== null && target.hasAttribute("tabindex") && !busy) target.focus({ preventScroll: true });
 });
