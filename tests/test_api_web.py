@@ -430,9 +430,11 @@ def test_a_session_ends_with_its_key_and_when_it_is_left(locked: Locked) -> None
     locked.enter("read")
     token = Page(locked.client.get("/diagnoses").text).all("input")[0]["value"]
     assert locked.client.post("/logout", data={"token": "x"}).status_code == 403
+    copy = {"Cookie": f"diagnose_session={locked.client.cookies['diagnose_session']}"}
     left = locked.client.post("/logout", data={"token": token}, follow_redirects=False)
     assert left.headers["location"] == "/login"
     assert locked.client.get("/diagnoses", follow_redirects=False).status_code == 303
+    assert locked.client.get("/diagnoses", headers=copy, follow_redirects=False).status_code == 303
 
     locked.enter("read")
     locked.keys.revoke(locked.client.cookies["diagnose_session"].partition(".")[0])

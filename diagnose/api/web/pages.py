@@ -116,6 +116,8 @@ def enter(request: Request, form: Form) -> Response:
 def leave(request: Request, looking: Looking, form: Form) -> Response:
     """Ends a session."""
     checked_form(request, looking, form.get("token", ""))
+    if looking.session:
+        sessions_of(request).leave(looking.word)
     made = see("/login")
     drop_cookies(made)
     return made

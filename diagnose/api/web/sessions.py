@@ -2,7 +2,8 @@
 
 In: requests. Out: a `Viewer`, or `LoginNeeded`. The cookie holds the id of the key, until when it is good and a random
 word, under a MAC by a secret that lies in the spool, which all processes of a service share; the key itself is not in
-it, and one that is revoked or expires ends its sessions. A form carries a token that is made of that word.
+it, and one that is revoked or expires ends its sessions. One that was left is noted in the spool until its time is
+over, so that a copy of its cookie is worth nothing. A form carries a token that is made of that word.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,10 +24,12 @@ from fastapi import Request, Response
 from diagnose.api.auth import Gate, refuse_foreign
 from diagnose.api.problems import ProblemError, retry_after
 from diagnose.dataclass import dataclass
+from diagnose.service.durable import sync
 from diagnose.service.keys import Caller
 from diagnose.service.spool import SpoolError
 
 _HOURS: Final = 12
+_SKEW: Final = 3_600  # seconds by which clocks of processes may differ
 _BYTES: Final = 32
 _PLAIN, _SECURE = "diagnose_session", "__Host-diagnose_session"
 NO_SESSION: Final = "local"
@@ -64,7 +67,25 @@ class Sessions:
         if not hmac.compare_digest(mac.encode(), self._mac("session", said).encode()):
             return None
         key_id, until, word = said.split(".")
-        return (key_id, word) if self._clock() < int(until) else None
+        if self._clock() >= int(until) or os.path.exists(self._left(word)):
+            return None
+        return key_id, word
+
+    def leave(self, word: str) -> None:
+        """Ends a session, for all processes."""
+        with self._told():
+            folder = os.path.dirname(self._left(word))
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            os.close(os.open(self._left(word), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            sync(folder)
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - os.stat(path).st_mtime > _HOURS * 3_600 + _SKEW:
+                        os.unlink(path)
+
+    def _left(self, word: str) -> str:
+        return os.path.join(self._folder, "sessions-left", sha256(word.encode()).hexdigest()[:_BYTES])
 
     def token(self, word: str) -> str:
         """What a form of this session must carry."""
@@ -76,13 +97,18 @@ class Sessions:
 
     def _key(self) -> bytes:
         if not self._secret:
-            try:
+            with self._told():
                 self._secret = _kept(os.path.join(self._folder, "session.key"))
-            except OSError as error:
-                raise SpoolError(
-                    f"the spool {self._folder} cannot be used: {error.strerror}; mend its permissions"
-                ) from error
         return self._secret
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SpoolError(
+                f"the spool {self._folder} cannot be used: {error.strerror}; mend its permissions, or make room"
+            ) from error
 
 
 def _kept(path: str) -> bytes:
