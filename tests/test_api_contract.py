@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from diagnose.api.contract import text_of
-from tests.serving import KEY_ERROR, serving
+from diagnose.store.incidents import iso_time
+from tests.serving import KEY_ERROR, serving, upload
 from tests.topology import site
+from tests.webpages import propose
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "openapi.json"
 WAIT = {"Prefer": "wait=60"}
+ECC = "step 1 loss 2.1\ntorch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,10 @@ def test_its_examples_work(client: TestClient) -> None:
     schemas = json.loads(DOCUMENT.read_text())["components"]["schemas"]
     folder = client.headers["X-Folder"]
 
+    left = {name for name, schema in schemas.items() if "examples" in schema}
+
     def example(name: str) -> Any:
+        left.discard(name)
         text = json.dumps(schemas[name]["examples"][0])
         return json.loads(text.replace("/scratch", folder).replace("/var/log", folder))
 
@@ -50,6 +57,50 @@ def test_its_examples_work(client: TestClient) -> None:
     assert client.post(f"{where}/feedback", json=example("Feedback")).status_code == 200
     assert client.post(f"{where}/inputs", json=example("MoreInputs")).status_code == 202
     assert client.get(where, headers=WAIT).status_code == 200
+    one = client.post("/v1/diagnoses", json={"job_id": "log", "logs": [example("Log")]}, headers=WAIT)
+    assert one.json()["error_type"] == "KeyError"
+    ended = client.post("/v1/jobs/-/4712/0/end", json=example("End"))
+    assert (ended.status_code, ended.headers["location"]) == (202, f"/v1/diagnoses/{ended.json()['id']}")
+    propose(client.app.state.running.opening.database())  # type: ignore[attr-defined]
+    candidate = client.get("/v1/candidates").json()["items"][0]
+    decided = client.post(f"/v1/candidates/{candidate['id']}", json=example("Decision"))
+    assert (decided.status_code, candidate["state"]) == (200, "proposed")
+    assert client.get(f"/v1/candidates/{candidate['id']}").json()["state"] == decided.json()["state"] != "proposed"
+    assert left == set()  # a new example is tried here, too
+
+
+def test_what_is_known_can_be_read(client: TestClient) -> None:
+    """Rules, taxonomy, policy, incidents and figures: what they hold, not only that they answer."""
+    named = {one["id"]: one for one in client.get("/v1/rules").json()["items"]}
+    assert len(named) > 150
+    rule = client.get("/v1/rules/gpu-fallen-off-bus").json()
+    assert (rule["error_type"], rule["body"]["id"]) == (named[rule["id"]]["error_type"], rule["id"])
+    assert rule["body"]["signatures"]
+    types = {one["name"]: one for one in client.get("/v1/taxonomy").json()["items"]}
+    assert {one["error_type"] for one in named.values()} <= set(types)
+    assert types["ECCError"]["attribution"] == "infrastructure"
+    policy = client.get("/v1/policy").json()
+    assert {"ecc"} <= {row["id"] for row in policy["rows"]}
+    assert policy["budgets"]
+    ended = int(time.time()) - 60
+    body = {
+        "job_id": "counted", "cluster": "figures", "gpus": 16, "logs": [{"upload": upload(client, ECC)}],
+        "started_at": iso_time(ended - 9_000), "ended_at": iso_time(ended),
+    }  # fmt: skip
+    answer = client.post("/v1/diagnoses", json=body, headers=WAIT)
+    where = answer.headers["location"]
+    stats = client.get("/v1/stats", params={"cluster": "figures"}).json()
+    assert (stats["jobs"], stats["statuses"]) == (1, {"failed": 1})
+    assert [(one["error_type"], one["count"], one["gpu_hours"]) for one in stats["failures"]] == [("ECCError", 1, 40.0)]
+    incident = client.get(f"{where}/state").json()["incident"]
+    assert client.get(f"/v1/incidents/{incident}").json()["cluster"] == "figures"
+    assert incident in {
+        one["id"] for one in client.get("/v1/incidents", params={"error_type": "ECCError"}).json()["items"]
+    }
+    client.post(f"{where}/feedback", json={"kind": "confirm"})
+    assert [one["kind"] for one in client.get(f"/v1/incidents/{incident}").json()["said"]] == ["confirm"]
+    counted = {one["rule"]: one for one in client.get("/v1/stats/rules").json()["items"]}
+    assert (counted["gpu-ecc-uncorrectable"]["decided"], counted["gpu-ecc-uncorrectable"]["confirmed"]) == (1, 1)
 
 
 @pytest.mark.slow

@@ -198,12 +198,26 @@ def test_keys_expire_are_revoked_and_rotated(site: Site) -> None:
     replaced, fresh = site.keys.rotate(name, hours=0)
     assert (status(key), status(fresh)) == (401, 200)
     assert status(fresh[:-1] + ("A" if fresh[-1] != "A" else "B")) == 401
+    days, late = 0.5 * 86_400, 60.0
+    assert Keys(site.keys._database, lambda: time.time() + days - late).check(fresh) is not None
+    assert (
+        Keys(site.keys._database, lambda: time.time() + days + late).check(fresh) is None
+    )  # of age, as its forerunner
     site.keys.revoke(replaced)
-    later = Keys(site.keys._database, lambda: time.time() + 86_400)
-    assert later.check(fresh) is None
+    assert site.keys.check(fresh) is None
     assert [row.state(time.time()) for row in site.keys.rows() if row.id in (name, replaced)] == ["revoked"] * 2
     with pytest.raises(UsageError, match="no active key"):
         site.keys.rotate(name)
+
+
+def test_a_key_that_is_too_old_is_refused(site: Site) -> None:
+    made = Keys(site.keys._database, lambda: time.time() - 2 * 86_400)
+    old, good = made.add(["admin"], ["*"], days=1)[1], made.add(["admin"], ["*"], days=3)[1]
+    for path in ("/v1/diagnoses", "/v1/audit", "/metrics"):
+        said = [site.client.get(path, headers={"Authorization": f"Bearer {key}"}).status_code for key in (old, good)]
+        assert said == [401, 200]
+    answer = site.client.post("/login", data={"key": old}, headers={"Origin": str(site.client.base_url)})
+    assert answer.status_code == 401
 
 
 def test_no_key_is_kept_in_clear(site: Site, tmp_path: Path) -> None:

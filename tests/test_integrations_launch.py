@@ -23,7 +23,8 @@ import pytest
 
 from diagnose.cli.run import exit_map
 from diagnose.errors import UsageError
-from diagnose.integrations.launch import oom_kills
+from diagnose.integrations.launch import oom_kills, write_termination
+from diagnose.integrations.local import Answer
 from tests.commandline import ROOT, Outcome, environment, start
 
 FAILS = "import sys; print('step 1 loss 2.5', flush=True); {}['role']"
@@ -179,6 +180,15 @@ def test_termination_message(here: Path, tmp_path: Path) -> None:
     text = message.read_bytes().decode()  # no half character
     assert text.startswith("exit code 1\nFAILED  your code  KeyError")
     assert message.stat().st_size <= 4096
+
+
+@pytest.mark.parametrize("before", ["", "a"])
+def test_a_termination_message_has_four_kilobytes_at_most_and_no_half_character(tmp_path: Path, before: str) -> None:
+    message = tmp_path / "termination-log"
+    message.write_text("older and longer" * 1000)
+    write_termination(str(message), Answer({}, "", before + "é" * 9000), 1)
+    assert 4095 <= message.stat().st_size <= 4096  # what Kubernetes keeps
+    assert set(message.read_bytes().decode().removeprefix("exit code 1\n" + before)) == {"é"}
 
 
 def test_a_termination_message_that_cannot_be_written_changes_nothing(here: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -19,10 +20,13 @@ from diagnose.dataclass import replace
 from diagnose.errors import UsageError
 from diagnose.service.claims import Claims
 from diagnose.service.guard import target_of
+from diagnose.service.handing import tell_of_stall
 from diagnose.service.jobs import NewJob, Notice
 from diagnose.service.opening import Opening
 from diagnose.service.paths import Refused
 from diagnose.service.settings import ServiceConfig, config_of
+from diagnose.service.stall import StallNotice
+from diagnose.service.streams import JobKey
 from diagnose.service.submissions import Submissions
 from diagnose.service.webhooks import PAUSES, Sender, signer_of
 from diagnose.store.service_tables import Outgoing
@@ -101,6 +105,25 @@ def _moment(headers: dict[str, str]) -> object:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
+
+
+def test_a_standstill_is_sent_and_that_it_is_over(lab: Lab) -> None:
+    key, notice = JobKey("p", "gx", "4711", 1), StallNotice("training", 59, 1300.0, 1200.0, 10.0)
+    to = "https://hooks.example/stalls"
+    tell_of_stall(lab.opening, None, key, notice)
+    assert lab.rows() == []  # nobody is to be told
+    tell_of_stall(lab.opening, to, key, notice)
+    tell_of_stall(lab.opening, to, key, replace(notice, over=True))
+    lab.now = time.time() + 1
+    assert lab.sender.send_due() == 2
+    heard = {}
+    for request in lab.got:
+        Webhook(SECRET).verify(request.content, dict(request.headers))
+        said = json.loads(request.content)
+        heard[said["type"]] = said["data"]
+    assert set(heard) == {"job.stalled", "job.resumed"}
+    assert (heard["job.stalled"]["job_id"], heard["job.stalled"]["step"]) == ("4711", 59)
+    assert "Nothing was ended" in heard["job.stalled"]["summary"]
 
 
 def test_a_receiver_that_was_away_for_an_hour_hears_it_once(lab: Lab) -> None:
