@@ -22,7 +22,7 @@ class Hasty(Patient):
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """Answers with how many bytes the body had."""
-    size, more = 0, True
+    size, more = 0, scope["path"] != "/unread"
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -85,3 +85,23 @@ def test_a_large_body_is_no_head(port: int) -> None:
         for _ in range(3):
             connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
         assert answered(connection).count(b"%08d" % size) == 3
+
+
+def test_a_body_that_nobody_wants_does_not_hold_a_connection(port: int) -> None:
+    """It was answered before its body had come, which then trickles without end."""
+    over = threading.Event()
+
+    def trickle() -> None:
+        with contextlib.suppress(OSError):
+            while not over.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"POST /unread HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nabc")
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            assert answered(connection).endswith(b"00000000")
+        finally:
+            over.set()
+            thread.join()

@@ -21,6 +21,7 @@ from diagnose.integrations.kubernetes.watcher import Job
 from diagnose.integrations.kubernetes.workloads import Workload
 from diagnose.integrations.slurm import read_job
 from tests.commandline import environment, start
+from tests.test_integrations_sending import answering
 from tests.test_integrations_slurm import HOOKS, LOG, Slurm, installed, stubs, until
 from tests.topology import Site, site
 
@@ -266,6 +267,27 @@ def test_a_number_of_an_attempt_that_is_none_is_passed_over(tmp_path: Path) -> N
     made, _ = client(lambda _: httpx.Response(200, json={"items": items}), tmp_path)
     with made:
         assert made.find("", "7")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "begin"),
+    [
+        ("http", b"HTTP/1.1 200 OK\r\nX: "),
+        ("http", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"),
+        ("https", b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xf0"),  # the beginning of a record of TLS
+    ],
+)
+def test_whatever_a_service_drips_ends_with_patience(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, begin: bytes
+) -> None:
+    monkeypatch.setattr("diagnose.integrations.client._TIMEOUT", 5.0)
+    monkeypatch.setattr("diagnose.integrations.client._LOOK", 0.05)
+    with (
+        answering(begin, drip=b"x", scheme=scheme) as address,
+        Client(address, patience=0.0) as made,
+        pytest.raises(ServiceError, match="takes too long|Timeout"),
+    ):
+        made._call("POST", "diagnoses", json={"job_id": "1"}, timeout=0.5)
 
 
 def test_an_answer_that_does_not_end_ends_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 
 @contextlib.contextmanager
-def answering(answer: bytes, *, drip: bytes = b"") -> Iterator[str]:
+def answering(answer: bytes, *, drip: bytes = b"", scheme: str = "http") -> Iterator[str]:
     """The address of what gives this answer to whatever is asked, and goes on with `drip` until nobody listens."""
     over = threading.Event()
 
@@ -34,7 +34,7 @@ def answering(answer: bytes, *, drip: bytes = b"") -> Iterator[str]:
     thread = threading.Thread(target=serve, args=(listening,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         over.set()
         listening.shutdown(socket.SHUT_RDWR)
@@ -46,6 +46,16 @@ def answering(answer: bytes, *, drip: bytes = b"") -> Iterator[str]:
 def test_an_answer_without_end_is_not_waited_for(begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_TOTAL", 0.2)
     with answering(begin, drip=b"x") as address, pytest.raises(Away, match="takes too long"):
+        Sender(address).send("GET", ("jobs", "x"))
+
+
+def test_hands_that_are_shaken_without_end_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TLS begins, and the first record of the server comes byte by byte."""
+    monkeypatch.setattr(sending, "_TOTAL", 0.2)
+    with (
+        answering(b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xf0", drip=b"\0", scheme="https") as address,
+        pytest.raises(Away, match="takes too long"),
+    ):
         Sender(address).send("GET", ("jobs", "x"))
 
 

@@ -175,10 +175,12 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
         assert session.execute(text("SELECT count(*) FROM removals")).scalar() == 0
 
 
-def test_a_connection_that_has_rested_is_asked_first_whether_its_server_is_there(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("trusted", [0.0, 3600.0])
+def test_a_connection_that_its_server_has_closed_fails_nobody(
+    postgres: str, monkeypatch: pytest.MonkeyPatch, trusted: float
 ) -> None:
-    monkeypatch.setattr("diagnose.store.database._TRUSTED", 0.0)
+    """One that has rested is asked first; one that was used just now has something to read."""
+    monkeypatch.setattr("diagnose.store.database._TRUSTED", trusted)
     with new_database(postgres) as address, open_database(address) as database, open_database(address) as other:
         for use in (database.reading, database.changing, database.writing):
             with use() as session:

@@ -1,4 +1,4 @@
-"""What happens around every request: an id, a bound on its body, a line in the log, counts, an audit row.
+"""What happens around every request: an id, bounds on its body, a line in the log, counts, an audit row.
 
 In: ASGI messages. Out: the same, with `X-Request-Id` and headers that keep browsers strict. What no handler has caught
 becomes a problem of status 500 that says nothing of the inside.
@@ -6,9 +6,11 @@ becomes a problem of status 500 that says nothing of the inside.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -18,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from diagnose.api.problems import problem
 from diagnose.api.tracing import Tracing
 from diagnose.service.audit import Act
+from diagnose.service.settings import Bounds
 
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -36,6 +39,44 @@ class _TooMuchError(HTTPException):
 
     def __init__(self, most: int) -> None:
         super().__init__(413, f"a request may have {most} bytes at most", {"Connection": "close"})
+
+
+class _SlowError(HTTPException):
+    """A body does not come fast enough; its sender may be slow, but does not keep a connection for nothing."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        super().__init__(
+            408,
+            f"a body comes at {bounds.body_rate} bytes a second at least, but for {bounds.body_grace:.0f} s, and "
+            f"within {bounds.body_seconds:.0f} s; send it again, in smaller parts where the way is slow",
+            {"Connection": "close"},
+        )
+
+
+class _Pace:
+    """How long a body is waited for: pauses use up the grace, and what comes restores it."""
+
+    def __init__(self, receive: Receive, bounds: Bounds, clock: Callable[[], float]) -> None:
+        self._receive, self._bounds, self._clock = receive, bounds, clock
+        self._grace, self._rest = bounds.body_grace, bounds.body_seconds
+        self._whole = False
+
+    async def __call__(self) -> Message:
+        """The next of a body. Raises `_SlowError`. Only time in which the sender is waited for counts."""
+        if self._whole:  # what is waited for now is that the client hangs up
+            return await self._receive()
+        began = self._clock()
+        try:
+            async with asyncio.timeout(max(0.0, min(self._grace, self._rest))):
+                message = await self._receive()
+        except TimeoutError:
+            raise _SlowError(self._bounds) from None
+        waited = self._clock() - began
+        self._rest -= waited
+        earned = len(message.get("body", b"")) / self._bounds.body_rate
+        self._grace = min(self._bounds.body_grace, self._grace - waited + earned)
+        self._whole = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
 
 
 class Around:
@@ -57,9 +98,11 @@ class Around:
         status = 0
         size = 0
 
+        in_time = _Pace(receive, self._running.config.bounds, asyncio.get_running_loop().time)
+
         async def bounded() -> Message:
             nonlocal size
-            message = await receive()
+            message = await in_time()
             size += len(message.get("body", b""))
             if size > most:
                 raise _TooMuchError(most)
@@ -86,10 +129,10 @@ class Around:
                 if length > most:
                     raise _TooMuchError(most)  # noqa: TRY301 - before a byte is read
                 await self._app(scope, bounded, answered)
-            except _TooMuchError as error:
+            except (_TooMuchError, _SlowError) as error:
                 if status:
                     raise
-                said = problem(scope["request_id"], 413, error.detail, headers=error.headers)
+                said = problem(scope["request_id"], error.status_code, error.detail, headers=error.headers)
                 await said(scope, receive, answered)
             except ClientDisconnect:  # nobody is left who could be answered
                 status = status or _GONE

@@ -19,6 +19,7 @@ import structlog
 from diagnose.api.limits import Rates
 from diagnose.api.metrics import Metrics
 from diagnose.api.recent import Recent
+from diagnose.api.summaries import Summaries
 from diagnose.api.waiting import Waiters
 from diagnose.dataclass import fields, replace
 from diagnose.errors import DiagnoseError, StoreError
@@ -59,6 +60,7 @@ class Running:
         self.rates = Rates(config.bounds.rate)
         self.stream_rates = Rates(config.bounds.stream_rate)
         self.recent = Recent()
+        self.summaries = Summaries()
         self.trail = Trail(self.opening.database)
         self.live = live_of(config, self._hand_in, self._stalled)
         self.waiters: Waiters | None = None

@@ -1,7 +1,8 @@
 """Connections that bring nothing do not stay: uvicorn's protocol, with the heads of requests bounded in size and time.
 
 In: bytes of clients. Out: the same, to uvicorn's own protocol; a connection whose head does not end, or whose body does
-not go on, is closed. Neither of uvicorn's parsers does that by itself, and the faster one holds heads of any size.
+not go on, or goes on long after its answer, is closed. Neither of uvicorn's parsers does that by itself, and the faster
+one holds heads of any size.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Patient(_Protocol):
         self._head = 0  # bytes of the head that is on its way
         self._began: float | None = None  # when that began; None where there is none
         self._heard = 0.0
+        self._left: float | None = None  # since when a body is on its way that nobody wants any more
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -73,6 +75,9 @@ class Patient(_Protocol):
         now = self.loop.time()
         slow = self._began is not None and now - self._began > self.head_seconds
         reading = self.cycle is not None and self.cycle.more_body and not self.flow.read_paused
+        unwanted = reading and self.cycle.response_complete
+        self._left = None if not unwanted else self._left if self._left is not None else now
+        slow = slow or (self._left is not None and now - self._left > self.body_seconds)
         if slow or (reading and now - self._heard > self.body_seconds):
             self.transport.close()
             return

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 64 * 1024 * 1024
 _KEY: Final = 4096
-_AGAIN: Final = frozenset({429, 502, 503, 504})
+_AGAIN: Final = frozenset({408, 429, 502, 503, 504})
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 15.0  # seconds
 _WAIT_AT_ONCE: Final = 30  # seconds the service is asked to keep a request
 _BLOCK: Final = 256 * 1024
 _TIMEOUT: Final = 20.0
 _ASKED_AGAIN: Final = 2.0
+_SLOWEST: Final = 64 * 1024  # bytes a second that a service takes at least of what is sent, beyond the patience
+_LOOK: Final = 0.5
 
 Json = Mapping[str, Any]
 
@@ -76,6 +80,7 @@ class Client:
         self._key_file = key_file
         self._until = time.monotonic() + patience
         self._sleep = sleep
+        self._sockets: list[socket.socket] = []
         self._http = httpx.Client(
             base_url=address.rstrip("/") + "/v1/",
             timeout=_TIMEOUT,
@@ -90,6 +95,8 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
+        for each in self._sockets:
+            each.close()
 
     def upload(self, name: str, file: BinaryIO, *, project: str = "") -> str:
         """Puts a log on the server, compressed on the way; returns the id by which a submission names it."""
@@ -98,8 +105,10 @@ class Client:
             file.seek(0)
             return _compressed(file)
 
+        more = file.seek(0, os.SEEK_END) / _SLOWEST
+
         named = {"name": name, **({"project": project} if project else {})}
-        return _word(self._call("POST", "uploads", body=body, params=named)[0], "id")
+        return _word(self._call("POST", "uploads", body=body, params=named, more=more)[0], "id")
 
     def submit(self, job: Json) -> Served:
         """Hands a job in; the same job again is the same resource."""
@@ -161,23 +170,32 @@ class Client:
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         timeout: float = _TIMEOUT,
+        more: float = 0.0,
     ) -> tuple[bytes, str]:
-        """One call, again and again while the service is away; returns what it answers with, and its state."""
+        """One call, again and again while the service is away; returns what it answers with, and its state.
+
+        Each time it ends with the patience and `timeout` and `more` seconds, whatever the service does.
+        """
         wait = _FIRST_WAIT
         while True:
             problem, retry_after, status = "", None, None
+            until = max(self._until, time.monotonic()) + timeout + more
             try:
-                with self._http.stream(
-                    method,
-                    path,
-                    json=json,
-                    content=body() if body is not None else None,
-                    headers={**self._authorization(), **(headers or {})},
-                    params=params,
-                    timeout=timeout,
-                ) as answer:
+                with (
+                    self._in_time(until) as trace,
+                    self._http.stream(
+                        method,
+                        path,
+                        json=json,
+                        content=body() if body is not None else None,
+                        headers={**self._authorization(), **(headers or {})},
+                        params=params,
+                        timeout=timeout,
+                        extensions={"trace": trace},
+                    ) as answer,
+                ):
                     status = answer.status_code
-                    raw = _bounded(answer, max(self._until, time.monotonic()) + timeout)
+                    raw = _bounded(answer, until)
                     if answer.is_success:
                         return raw, answer.headers.get("diagnosis-state", "")
                     problem = _problem(raw, status)
@@ -191,6 +209,34 @@ class Client:
                 raise ServiceError(f"the service at {self._http.base_url} cannot be used: {problem}", status)
             self._sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT)
+
+    @contextlib.contextmanager
+    def _in_time(self, until: float) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+        """Ends an exchange when time is up, from outside: timeouts of the library count from byte to byte."""
+        over, late = threading.Event(), threading.Event()
+
+        def trace(event: str, info: Mapping[str, Any]) -> None:
+            if event.endswith(".connect_tcp.complete"):
+                found = info["return_value"].get_extra_info("socket")
+                self._sockets.append(found.dup())  # the other one is taken apart where TLS begins
+
+        def watch() -> None:
+            while not over.wait(_LOOK):
+                if time.monotonic() > until:
+                    late.set()
+                    for each in list(self._sockets):
+                        with contextlib.suppress(OSError):
+                            each.shutdown(socket.SHUT_RDWR)
+
+        threading.Thread(target=watch, name="in-time", daemon=True).start()
+        try:
+            yield trace
+        except self._errors:
+            if late.is_set():
+                raise ServiceError("the service's answer takes too long") from None
+            raise
+        finally:
+            over.set()
 
     def _authorization(self) -> dict[str, str]:
         if self._key_file is None:

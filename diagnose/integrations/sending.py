@@ -119,7 +119,7 @@ class Sender:
     def _once(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         if self._connection is None:
             self._connection = (
-                http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT, context=self._context)
+                _Tls(self._host, self._port, timeout=_TIMEOUT, context=self._context)
                 if self._context is not None
                 else http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT)
             )
@@ -157,23 +157,39 @@ class Sender:
         return {"Authorization": f"Bearer {key}"}
 
 
+class _Tls(http.client.HTTPSConnection):
+    """One whose socket is known while both ends still shake hands, so that this can be ended too."""
+
+    def __init__(self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext) -> None:
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._secure = context
+
+    def connect(self) -> None:
+        """Connect."""
+        http.client.HTTPConnection.connect(self)
+        made = self._secure.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+        self.sock = made
+        made.do_handshake()
+
+
 @contextlib.contextmanager
 def _in_time(connection: http.client.HTTPConnection) -> Iterator[None]:
     """Ends a request whose answer does not end: the timeout of the connection is one for each byte."""
-    late = threading.Event()
+    late, over = threading.Event(), threading.Event()
 
     def cut() -> None:
-        late.set()
-        with contextlib.suppress(OSError, AttributeError):  # there may be no socket any more
-            connection.sock.shutdown(socket.SHUT_RDWR)
+        wait = _TOTAL
+        while not over.wait(wait):
+            late.set()
+            wait = 1.0  # it may only be about to connect
+            with contextlib.suppress(OSError, AttributeError):  # there may be no socket
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(_TOTAL, cut)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=cut, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        over.set()
         if late.is_set():
             raise TimeoutError("its answer takes too long")
 

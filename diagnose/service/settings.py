@@ -30,6 +30,9 @@ class Bounds:
     """What one request, one job and all of them together may take. Sizes in bytes, times in seconds."""
 
     body_bytes: int = 4 * _MB
+    body_grace: float = 60.0  # for which a body may come at less than its least rate
+    body_rate: int = 1024  # bytes a second, at least
+    body_seconds: float = 6 * 3600.0  # for which a body is waited for in all
     upload_bytes: int = 2 * _GB
     expanded_bytes: int = 8 * _GB
     spool_bytes: int = 50 * _GB
@@ -124,6 +127,9 @@ def config_of(environment: Mapping[str, str]) -> ServiceConfig:
         waits=_waits(environment),
         stall=_stall(environment),
         bounds=Bounds(
+            body_grace=float(_number(environment, "DIAGNOSE_BODY_GRACE", 1, 3_600, int(default.body_grace))),
+            body_rate=_number(environment, "DIAGNOSE_BODY_RATE", 1, 1 << 30, default.body_rate),
+            body_seconds=float(_number(environment, "DIAGNOSE_BODY_SECONDS", 1, 604_800, int(default.body_seconds))),
             upload_bytes=_number(environment, "DIAGNOSE_UPLOAD_MB", 1, 1 << 20, default.upload_bytes // _MB) * _MB,
             expanded_bytes=_number(environment, "DIAGNOSE_EXPANDED_MB", 1, 1 << 24, default.expanded_bytes // _MB)
             * _MB,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -201,7 +202,8 @@ def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
 def _ask_the_rested(engine: Engine) -> None:
     """Has a connection that was not needed for a while asked whether its server is there; else another is made.
 
-    To ask each time, as `pool_pre_ping` does, costs as much as most queries here.
+    So is one on which something came while nobody asked: that is how a server says that it has closed it. To ask each
+    time, as `pool_pre_ping` does, costs as much as most queries here; to look whether something came costs nothing.
     """
 
     def rest(_connection: Any, record: Any) -> None:
@@ -209,7 +211,7 @@ def _ask_the_rested(engine: Engine) -> None:
 
     def wake(connection: Any, record: Any, _proxy: Any) -> None:
         now = time.monotonic()
-        if now - record.info.get("rested", now) > _TRUSTED:
+        if now - record.info.get("rested", now) > _TRUSTED or _has_spoken(connection):
             try:
                 engine.dialect.do_ping(connection)
             except Exception as error:
@@ -217,6 +219,16 @@ def _ask_the_rested(engine: Engine) -> None:
 
     event.listen(engine, "checkin", rest)
     event.listen(engine, "checkout", wake)
+
+
+def _has_spoken(connection: Any) -> bool:
+    """Whether a server's connection has something to read, its end included."""
+    try:
+        waiting = select.poll()
+        waiting.register(connection.fileno(), select.POLLIN)
+        return bool(waiting.poll(0))
+    except Exception:  # noqa: BLE001 - the driver knows that it is closed
+        return True
 
 
 def _begin(connection: Connection) -> None:

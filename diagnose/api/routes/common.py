@@ -22,6 +22,7 @@ _WORDS: Final = {
     403: "the key may not do that",
     404: "there is no such thing, or not for this key",
     406: "no such form",
+    408: "the body comes too slowly",
     409: "it contradicts what is there",
     413: "too large",
     415: "the body is of another kind",

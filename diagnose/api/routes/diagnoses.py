@@ -75,7 +75,7 @@ _BODY = {
     status_code=202,
     response_model=schemas.Diagnosis,
     responses={
-        **problems(409, 413, 415, 507),
+        **problems(408, 409, 413, 415, 507),
         200: _REPORTS[200] | {"description": "it was there before and is done, or it was waited for"},
     },
     openapi_extra={"requestBody": _BODY},
@@ -335,7 +335,7 @@ def similar(
     return schemas.SimilarList(items=[schemas.Similar(**one) for one in found])
 
 
-@router.post("/{id}/feedback", response_model=schemas.Said, responses=problems(404, 409))
+@router.post("/{id}/feedback", response_model=schemas.Said, responses=problems(404, 408, 409))
 def feedback(request: Request, caller: Critic, id: DiagnosisId, body: schemas.Feedback) -> schemas.Said:
     """Say whether a verdict was right, what it really was, whether what was done helped."""
     running = running_of(request)
@@ -348,7 +348,7 @@ def feedback(request: Request, caller: Critic, id: DiagnosisId, body: schemas.Fe
     )
 
 
-@router.post("/{id}/inputs", status_code=202, response_model=schemas.Diagnosis, responses=problems(404, 409))
+@router.post("/{id}/inputs", status_code=202, response_model=schemas.Diagnosis, responses=problems(404, 408, 409))
 def more(request: Request, caller: Submitter, id: DiagnosisId, body: schemas.MoreInputs) -> Response:
     """Add inputs, such as a kernel log that came later: the job is diagnosed again with them."""
     running = running_of(request)
@@ -372,6 +372,7 @@ def remove(request: Request, caller: Admin, id: DiagnosisId) -> Response:
     running = running_of(request)
     remove_diagnosis(running.opening.database(), running.spool, running.live.forget, id, caller.sees)
     running.recent.drop(id)
+    running.summaries.forget()
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 

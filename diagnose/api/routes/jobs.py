@@ -42,7 +42,9 @@ def _key(request: Request, caller: Caller, project: str | None, cluster: str, jo
     return JobKey(whose, "" if cluster == NO_CLUSTER else cluster, job_id, attempt)
 
 
-@router.put("/logs/{name:path}", response_model=schemas.Known, responses=problems(409, 413, 507), openapi_extra=_BODY)
+@router.put(
+    "/logs/{name:path}", response_model=schemas.Known, responses=problems(408, 409, 413, 507), openapi_extra=_BODY
+)
 async def append(
     request: Request,
     caller: Streamer,
@@ -105,7 +107,7 @@ def known(
     return schemas.Known(generation=generation, offset=offset, guard=streams.guard)
 
 
-@router.post("/end", status_code=202, response_model=schemas.Ended, responses=problems())
+@router.post("/end", status_code=202, response_model=schemas.Ended, responses=problems(408))
 async def end(
     request: Request,
     caller: Submitter,

@@ -131,7 +131,7 @@ def candidate(request: Request, _caller: Admin, id: Annotated[str, Path(max_leng
     return schemas.CandidateWhole.model_validate({**_candidate(one), "body": plain(one.rule)})
 
 
-@router.post("/candidates/{id}", response_model=schemas.CandidateItem, responses=problems(404))
+@router.post("/candidates/{id}", response_model=schemas.CandidateItem, responses=problems(404, 408))
 def decide(
     request: Request, _caller: Admin, id: Annotated[str, Path(max_length=64)], body: schemas.Decision
 ) -> schemas.CandidateItem:

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
     "",
     status_code=201,
     response_model=schemas.Upload,
-    responses=problems(413, 507),
+    responses=problems(408, 413, 507),
     openapi_extra={
         "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
     },

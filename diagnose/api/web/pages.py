@@ -41,7 +41,6 @@ from diagnose.rules.load import load_rules
 from diagnose.service.feedback import say
 from diagnose.service.jobs import FINAL, Conflict, Filters, Projects
 from diagnose.service.similar import similar_to
-from diagnose.service.stats import summary
 from diagnose.service.submissions import visible
 from diagnose.store.database import Database
 from diagnose.store.review import Review
@@ -268,8 +267,9 @@ def overview(
 ) -> Response:
     """Failures over time and by type, and nodes that were blamed."""
     _may(looking, "read")
-    database = running_of(request).opening.database()
-    found = summary(database, looking.caller.sees, days=days, cluster=cluster.strip() or None)
+    running = running_of(request)
+    database = running.opening.database()
+    found = running.summaries.get(database, looking.caller.sees, days=days, cluster=cluster.strip() or None)
     every = charts.every_day(found, days)
     drawn = [
         ("Failed jobs", charts.chart_of(every, by_gpu=False)),
