@@ -253,6 +253,13 @@ def test_too_many_requests_are_told_when_to_come_again(tmp_path: Path) -> None:
     assert int(answers[-1].headers["retry-after"]) >= 1
 
 
+@pytest.mark.parametrize("path", ["/v1/diagnoses/", "/diagnoses/", "/healthz/", "/v1/rules//"])
+def test_no_address_leads_to_a_host_that_the_request_names(site: Site, path: str) -> None:
+    answer = site.client.get(path, headers={"Host": "evil.example"}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
 def test_roots_of_projects_are_their_own(tmp_path: Path) -> None:
     for project in ("ours", "theirs"):
         (tmp_path / "scratch" / project).mkdir(parents=True)

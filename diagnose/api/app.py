@@ -57,6 +57,7 @@ def create_app(config: ServiceConfig, environment: Mapping[str, str] | None = No
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to whatever host the request names, and from https to http behind a proxy
         separate_input_output_schemas=False,
     )
     app.state.running = running
