@@ -11,8 +11,8 @@ from typing import Any
 from diagnose.api import schemas
 from diagnose.service.jobs import InputRef, NewJob
 from diagnose.service.paths import Refused, allowed_path, allowed_uri
+from diagnose.service.rows import row_of
 from diagnose.service.settings import ServiceConfig
-from diagnose.service.submissions import row_of
 from diagnose.store.incidents import iso_time
 from diagnose.store.service_tables import Submission
 

@@ -15,7 +15,8 @@ from sqlalchemy import and_, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from diagnose.dataclass import dataclass
-from diagnose.service.jobs import FINAL, OPEN, Claim, InputRef, NewJob, Notice, Outcome, digest
+from diagnose.service.jobs import FINAL, OPEN, Claim, Notice, Outcome, digest
+from diagnose.service.rows import job_of
 from diagnose.store.database import Database
 from diagnose.store.incidents import iso_time
 from diagnose.store.recorder import Recorded
@@ -73,10 +74,7 @@ class Claims:
             row.beat = row.updated = now
             row.worker = worker
             row.given = False
-            inputs = tuple(
-                InputRef(one.role, one.path, one.uri, one.upload, one.source, one.host, one.rank) for one in row.inputs
-            )
-            return Claim(id, row.epoch, row.tries, _job(row, inputs), row.remembered)
+            return Claim(id, row.epoch, row.tries, job_of(row), row.remembered)
 
     def beat(self, ids: Sequence[str]) -> None:
         """Says that work on these goes on. Whoever has lost one meanwhile speaks for the other, which does no harm."""
@@ -182,30 +180,6 @@ class Recording:
 
 def _held(id: str, epoch: int) -> Any:
     return and_(Submission.id == id, Submission.epoch == epoch, Submission.state.in_(("running", "rules_done")))
-
-
-def _job(row: Submission, inputs: tuple[InputRef, ...]) -> NewJob:
-    ended = row.ended_as
-    return NewJob(
-        job_id=row.job_id,
-        project=row.project,
-        cluster=row.cluster,
-        attempt=row.attempt,
-        scheduler=row.scheduler,
-        name=row.name,
-        user=row.user,
-        image=row.image,
-        nodes=tuple(row.nodes),
-        gpus=row.gpus,
-        code=ended.get("code"),
-        signal=ended.get("signal"),
-        state=ended.get("state"),
-        started=row.started,
-        ended=row.ended,
-        inputs=inputs,
-        callback=row.callback,
-        key_id=row.key_id,
-    )
 
 
 def _event(row: Submission) -> dict[str, Any]:

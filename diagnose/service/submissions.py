@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -20,12 +19,11 @@ from sqlalchemy.orm import Session
 from diagnose.dataclass import replace
 from diagnose.errors import StoreError, UsageError
 from diagnose.service.jobs import FINAL, Absent, Conflict, Filters, InputRef, NewJob, Projects, Uploaded
+from diagnose.service.rows import input_of, input_row, row_of
 from diagnose.service.uploads import upload_row
 from diagnose.store.database import Database, is_duplicate
 from diagnose.store.service_tables import Outgoing, Submission, SubmissionInput, UploadRow
 from diagnose.store.tables import IncidentRow
-
-_EPOCHS: Final = 1 << 40
 
 
 def visible(query: Any, projects: Projects) -> Any:
@@ -135,7 +133,7 @@ class Submissions:
         with self._database.changing() as session:
             row = self._known(session, id, projects)
             self._check_uploads(session, inputs, row.project)
-            row.inputs.extend(_input(one, now) for one in inputs)
+            row.inputs.extend(input_row(one, now) for one in inputs)
             _restart(row, now)
             return row
 
@@ -159,18 +157,7 @@ class Submissions:
     ) -> tuple[list[Submission], str | None]:
         """Those that fit, the newest first, and the cursor of the rest."""
         query = visible(select(Submission), projects)
-        for name in (
-            "state",
-            "status",
-            "error_type",
-            "attribution",
-            "cluster",
-            "project",
-            "job_id",
-            "user",
-            "name",
-            "rule",
-        ):
+        for name in _EQUAL:
             wanted = getattr(filters, name)
             if wanted is not None:
                 query = query.where(getattr(Submission, name) == wanted)
@@ -198,7 +185,7 @@ class Submissions:
         """The inputs of one, in order."""
         with self._database.reading() as session:
             return tuple(
-                _ref(row)
+                input_of(row)
                 for row in session.scalars(
                     select(SubmissionInput).where(SubmissionInput.submission_id == id).order_by(SubmissionInput.id)
                 )
@@ -247,9 +234,6 @@ _LISTED: Final = tuple(
 
 def _added(session: Session, job: NewJob, now: float) -> Submission:
     row = row_of(job, now)
-    row.key_id = job.key_id
-    row.tries = 0
-    row.inputs = [_input(one, now) for one in job.inputs]
     session.add(row)
     session.flush()
     return row
@@ -257,8 +241,8 @@ def _added(session: Session, job: NewJob, now: float) -> Submission:
 
 def _join(row: Submission, job: NewJob, now: float) -> None:
     """A job that waits for its last ranks is handed in as well: what is said of it there is read with the rest."""
-    known = {_ref(one) for one in row.inputs}
-    row.inputs.extend(_input(one, now) for one in job.inputs if one not in known)
+    known = {input_of(one) for one in row.inputs}
+    row.inputs.extend(input_row(one, now) for one in job.inputs if one not in known)
     row.callback = row.callback or job.callback
 
 
@@ -269,50 +253,6 @@ def _restart(row: Submission, now: float) -> None:
     row.revision += 1
     row.tries = 0
     row.error = None
-
-
-def row_of(job: NewJob, now: float) -> Submission:
-    """A job that waits, as its row; without its inputs."""
-    return Submission(
-        id=job.id,
-        project=job.project,
-        cluster=job.cluster,
-        job_id=job.job_id,
-        attempt=job.attempt,
-        scheduler=job.scheduler,
-        name=job.name,
-        user=job.user,
-        image=job.image,
-        nodes=list(job.nodes),
-        gpus=job.gpus,
-        ended_as={"code": job.code, "signal": job.signal, "state": job.state},
-        started=job.started,
-        ended=job.ended,
-        callback=job.callback,
-        created=now,
-        updated=now,
-        state="queued",
-        epoch=secrets.randbelow(_EPOCHS),  # no worker's that still has a deleted row of the same name in hand
-        revision=1,
-        due=job.due,
-    )
-
-
-def _input(one: InputRef, now: float) -> SubmissionInput:
-    return SubmissionInput(
-        role=one.role,
-        path=one.path,
-        uri=one.uri,
-        upload=one.upload,
-        source=one.source,
-        host=one.host,
-        rank=one.rank,
-        added=now,
-    )
-
-
-def _ref(row: SubmissionInput) -> InputRef:
-    return InputRef(row.role, row.path, row.uri, row.upload, row.source, row.host, row.rank)
 
 
 def _cursor(created: float, id: str) -> str:
