@@ -144,6 +144,9 @@ def test_a_broken_form_is_a_problem(client: TestClient, body: bytes, said: str) 
         ("text/markdown", "text/markdown", "KeyError"),
         ("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "text/html", '<h2 id="evidence">Evidence</h2>'),
         ("text/plain", "text/plain", "FAILED"),
+        ("text/plain;q=0.4, text/markdown;q=0.8, */*;q=0.1", "text/markdown", "KeyError"),
+        ("text/markdown;q=0.4, text/plain;q=0.8", "text/plain", "FAILED"),
+        ("text/html;q=0, text/plain", "text/plain", "FAILED"),
         ("*/*", "application/json", "diagnose.report/v1"),
     ],
 )

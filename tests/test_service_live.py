@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from diagnose.keeping import Keeping
 from diagnose.models import RuleSet
 from diagnose.service.handing import streamed_job
 from diagnose.service.live import Live
-from diagnose.service.stall import StallNotice
+from diagnose.service.stall import StallNotice, StallSettings
 from diagnose.service.streams import Chunk, JobKey, Streams
 
 JOB = JobKey("p", "gx", "4711", 1)
@@ -186,6 +186,44 @@ def test_a_standstill_is_told_and_its_end(world: World) -> None:
     world.until(at + 90_000)
     assert len(world.stalls) == 2
     assert [late for _, _, late in world.ended] == [False, True]
+
+
+def between(world: World, senders: list[Live], numbers: Iterable[int], lost: int) -> None:
+    """Chunks of two logs, one of which has the steps, come to processes by turns; the second hears one rank only."""
+    known = {"a.log": 0, "b.log": 0}
+    for number in numbers:
+        first, second = senders
+        for name, line, live in (
+            ("a.log", b"[rank0]: step %d/9000 loss 2.31 lr 1e-4\n" % number, first),
+            ("b.log", b"[rank1]: still here\n", second),
+        ):
+            known[name] = live.append(JOB, Chunk(name, line, known[name])).offset
+        for _ in range(lost):
+            world.now += 1.0
+            for live in senders:
+                live.tick()
+
+
+def test_what_another_process_sees_is_progress(world: World) -> None:
+    """Ranks that print no steps come to a process that sees none for hours: the job gets on all the same."""
+    first = world.live
+    other = world.opened()
+    between(world, [first, other], range(520), 60)
+    assert world.now > 4 * StallSettings().start  # longer than any start-up may take, whatever it prints
+    assert world.stalls == []
+    for _ in range(12_000):
+        world.now += 1.0
+        first.tick()
+        other.tick()
+    assert [notice.step for notice in world.stalls] == [519]  # one of them tells, who knows the step
+    known = first.append(JOB, Chunk("a.log", b"", 0)).offset
+    first.append(JOB, Chunk("a.log", b"[rank0]: step 520/9000 loss 2.31 lr 1e-4\n", known))
+    for _ in range(20):
+        world.now += 1.0
+        first.tick()
+        other.tick()
+    assert [notice.over for notice in world.stalls] == [False, True]
+    first.close()
 
 
 def test_what_was_said_at_the_end_is_the_job() -> None:

@@ -31,13 +31,15 @@ _SILENT: Final = 2 * 86_400.0  # seconds after which a job is watched no more
 class _Job:
     """A job that is watched: the newest bytes of its logs that nobody has looked at yet."""
 
-    __slots__ = ("heard", "looked", "signs", "tails", "watch")
+    __slots__ = ("elsewhere", "heard", "looked", "quiet", "signs", "tails", "watch")
 
     def __init__(self, now: float, settings: StallSettings) -> None:
         self.watch = StallWatch(now, settings)
         self.tails: dict[str, bytes] = {}
         self.signs: list[Sign] = []
         self.heard = self.looked = now
+        self.elsewhere = 0  # what was read of the progress that other processes see
+        self.quiet = False  # another process tells of this standstill
 
 
 class Live:
@@ -195,12 +197,30 @@ class Live:
             for name, tail in tails.items():
                 assert self._reader is not None
                 signs += self._reader.read(f"{job.project}|{job.cluster}|{job.job_id}|{job.attempt}|{name}", tail)
-            notices = [watched.watch.observe(signs, now) if signs or tails else None, watched.watch.check(now)]
-            for notice in notices:
-                if notice is not None:
-                    self._on_stall(job, notice)
+            self._watch(job, watched, signs, now, grown=bool(signs or tails))
             if not self._pause():  # somebody is due: that comes first, and the rest at the next look
                 return
+
+    def _watch(self, job: JobKey, watched: _Job, signs: list[Sign], now: float, *, grown: bool) -> None:
+        """Tell of a standstill and of its end, unless another process does; tell the others of progress."""
+        shared, watch = self.streams.progress(job), watched.watch
+        notices = []
+        if (latest := shared.latest()) != watched.elsewhere:
+            watched.elsewhere = latest
+            notices.append(watch.elsewhere(now, done=shared.done()))
+        before = watch.seen
+        if grown:
+            notices.append(watch.observe(signs, now))
+        if watch.seen != before:
+            watched.elsewhere = shared.went_on(done=watch.seen[1])
+        notices.append(watch.check(now))
+        for notice in notices:
+            if notice is None:
+                continue
+            if not notice.over:
+                watched.quiet = not shared.first_to_tell(watched.elsewhere)
+            if not watched.quiet:
+                self._on_stall(job, notice)
 
     def _pause(self) -> float:
         """Seconds until somebody is due, or might have come."""

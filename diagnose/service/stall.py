@@ -108,7 +108,7 @@ class StallWatch:
         self._step: int | None = None
         self._phase: Phase = "start-up"
         self._moved = self._alive = self._heard = now  # last step, last sign of life, last word of the sender
-        self._began = now
+        self._began = self._elsewhere = now
         self._longest = 0.0
         self._beats = self._done = False
         self._told: float | None = None
@@ -137,19 +137,30 @@ class StallWatch:
             self._alive = now
         return over
 
+    def elsewhere(self, now: float, *, done: bool) -> StallNotice | None:
+        """Somebody who hears other senders of the job saw it get on, or be done; returns that a standstill is over."""
+        self._elsewhere = now
+        self._done = self._done or done
+        return self._over(now)
+
+    @property
+    def seen(self) -> tuple[float, bool]:
+        """When the job got on, as far as is heard here, and whether it is done."""
+        return self._moved, self._done
+
     def check(self, now: float) -> StallNotice | None:
         """A notice, if the job stands still and nobody was told yet."""
         if self._done or self._told is not None or (self._beats and now - self._heard > _AWAY):
             return None
         limit = self._limit()
-        since = self._moved
+        since = max(self._moved, self._elsewhere)
         if self._phase == "start-up":
             since = max(since, self._began)
         if self._phase != "training" and now - since < limit * 4:  # it may say much and do nothing, for a while
             since = max(since, self._alive)
         if now - since <= limit:
             return None
-        self._told = self._moved
+        self._told = max(self._moved, self._elsewhere)
         return StallNotice(self._phase, self._step, now - since, limit, self._usual())
 
     def _stepped(self, step: int, now: float) -> StallNotice | None:
@@ -171,13 +182,18 @@ class StallWatch:
 
     def _went_on(self, now: float) -> StallNotice | None:
         """There is progress; returns that a standstill is over, if somebody was told of one."""
-        over: StallNotice | None = None
-        if self._told is not None:
-            over = StallNotice(self._phase, self._step, now - self._told, self._limit(), self._usual(), over=True)
-            self._longest = max(self._longest, now - self._told)
-            self._told = None
+        over = self._over(now)
         self._done = False
         self._moved = now
+        return over
+
+    def _over(self, now: float) -> StallNotice | None:
+        """That a standstill is over, if somebody was told of one."""
+        if self._told is None:
+            return None
+        over = StallNotice(self._phase, self._step, now - self._told, self._limit(), self._usual(), over=True)
+        self._longest = max(self._longest, now - self._told)
+        self._told = None
         return over
 
     def _usual(self) -> float | None:

@@ -29,6 +29,7 @@ from diagnose.service.streams.model import (
     StreamError,
     TooMuch,
 )
+from diagnose.service.streams.progress import Progress
 from diagnose.service.streams.snapshots import snapshot_of
 from diagnose.service.streams.taking import Streams
 
@@ -43,6 +44,7 @@ __all__ = [
     "GuardDiffers",
     "JobKey",
     "OldGeneration",
+    "Progress",
     "SpoolFull",
     "StreamBounds",
     "StreamError",

@@ -30,6 +30,7 @@ from diagnose.service.streams.model import (
     StreamBounds,
     TooMuch,
 )
+from diagnose.service.streams.progress import Progress
 from diagnose.service.streams.sealing import Sealer
 from diagnose.service.streams.snapshots import snapshot_of
 from diagnose.sources.kept import is_kept, kept_head
@@ -108,6 +109,10 @@ class Streams:
         """The names of a job's logs."""
         return sorted(state.name for _, state in layout.logs(layout.job_folder(self._folder, job)))
 
+    def progress(self, job: JobKey) -> Progress:
+        """What the processes tell each other of a job."""
+        return Progress(layout.job_folder(self._folder, job))
+
     def forget(self, job: JobKey) -> None:
         """Delete all logs of a job; if it waits to be handed in, it does so no more."""
         with self.endings.forgetting(job):
@@ -155,7 +160,7 @@ class Streams:
         if not os.path.isdir(folder):
             with disk.told():
                 os.makedirs(parent, mode=0o700, exist_ok=True)
-                if len(os.listdir(parent)) >= self._bounds.logs:
+                if sum(each[:1] != "." for each in os.listdir(parent)) >= self._bounds.logs:
                     raise TooMuch(f"a job may have {self._bounds.logs} logs at most; send the others as an archive")
                 os.makedirs(folder, mode=0o700, exist_ok=True)
                 sync(parent)
