@@ -285,7 +285,7 @@ def test_whatever_a_service_drips_ends_with_patience(
     with (
         answering(begin, drip=b"x", scheme=scheme) as address,
         Client(address, patience=0.0) as made,
-        pytest.raises(ServiceError, match="takes too long|Timeout"),
+        pytest.raises(ServiceError, match=r"takes too long|Timeout"),
     ):
         made._call("POST", "diagnoses", json={"job_id": "1"}, timeout=0.5)
 

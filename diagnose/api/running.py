@@ -25,9 +25,10 @@ from diagnose.dataclass import fields, replace
 from diagnose.errors import DiagnoseError, StoreError
 from diagnose.service.audit import Trail
 from diagnose.service.claims import Claims
+from diagnose.service.clocks import Ages, Jumps, Span
 from diagnose.service.embedded import EmbeddedQueue
 from diagnose.service.handing import live_of, streamed_job, tell_of_stall
-from diagnose.service.jobs import Absent, InputRef, NewJob, Uploaded
+from diagnose.service.jobs import OVERDUE, Absent, InputRef, NewJob, Uploaded
 from diagnose.service.opening import Opening
 from diagnose.service.queue import Queue
 from diagnose.service.removing import remove_diagnosis
@@ -42,7 +43,6 @@ from diagnose.store.service_tables import Submission
 
 _TICK: Final = 2.0
 _SOON: Final = 1.0
-_OVERDUE: Final = 60.0  # seconds after which a job is taken up though nobody says that its last ranks have spoken
 _CHUNK_COSTS: Final = 16 * 1024  # bytes that could be taken in the time that a chunk takes anyway
 _TIDY: Final = 600.0
 
@@ -56,6 +56,8 @@ class Running:
         self.log = structlog.get_logger("diagnose.api")
         self.opening = Opening(config.database)
         self.spool = Spool(config.spool, most_bytes=config.bounds.spool_bytes, upload_bytes=config.bounds.upload_bytes)
+        self.ages = Ages(os.path.join(config.spool, "clock"))
+        self._jumps = Jumps()
         self.metrics = Metrics()
         self.rates = Rates(config.bounds.rate)
         self.stream_rates = Rates(config.bounds.stream_rate)
@@ -91,9 +93,14 @@ class Running:
             config.processes,
             self.environment,
             self.on_state,
-            lambda: Claims(self.opening.database()).unfinished(),
+            self._unfinished,
             job_seconds=config.bounds.job_seconds,
         )
+
+    def _unfinished(self) -> list[str]:
+        """What is left undone; whether a job waits for too long, a clock that was set just now does not tell."""
+        overdue = self._jumps.quiet(self.config.waits.most + OVERDUE)
+        return Claims(self.opening.database()).unfinished(overdue=overdue)
 
     def on_state(self, id: str, state: str) -> None:
         """A job has changed: whoever waits for it is woken."""
@@ -205,7 +212,7 @@ class Running:
         """A job has ended: its resource is there at once, and waits for the last ranks. Says whether that is news."""
         if not self.live.streams.endings.state(key):
             # Whatever becomes of this process, the job is diagnosed then.
-            job = replace(streamed_job(key, said), due=time.time() + self.config.waits.most + _OVERDUE)
+            job = replace(streamed_job(key, said), due=time.time() + self.config.waits.most + OVERDUE)
             try:
                 if self.submissions.hold(job):
                     self.metrics.states.labels("queued").inc()
@@ -259,21 +266,28 @@ class Running:
 
     def _tidy(self) -> None:
         """Deletes jobs that are too old, uploads that no job names, and bytes of which nobody knows."""
-        if self.config.memory.keep_days is not None:
-            for name in self.submissions.outdated(time.time() - self.config.memory.keep_days * 86_400):
+        self.ages.look()
+        keep = self.ages.span((self.config.memory.keep_days or 0) * 86_400)
+        if self.config.memory.keep_days is not None and keep is not None:
+            for name in self.submissions.outdated(keep.since):
                 with contextlib.suppress(Absent):
                     remove_diagnosis(self.opening.database(), self.spool, self.live.forget, name, None)
-        before = time.time() - self.config.bounds.upload_keep
-        for name in self.uploads.unused(before):
+        if (keep := self.ages.span(self.config.bounds.upload_keep)) is not None:
+            self._tidy_uploads(keep)
+        self.spool.tidy()
+        if (keep := self.ages.span(self.config.bounds.stream_keep)) is not None:
+            self.live.streams.tidy(keep.since, keep.until)
+
+    def _tidy_uploads(self, keep: Span) -> None:
+        """Deletes uploads that no job names, and bytes of which nobody knows."""
+        for name in self.uploads.unused(keep.since, keep.until):
             self.spool.remove(name)
-        old = [name for name, written in self.spool.uploads() if written < before]
+        old = [name for name, written in self.spool.uploads() if written not in keep]
         for start in range(0, len(old), 500):
             some = old[start : start + 500]
             waiting = set(self.spool.pending())
             for name in set(some) - self.uploads.known(some) - waiting:
                 self.spool.remove(name)
-        self.spool.tidy()
-        self.live.streams.tidy(time.time() - self.config.bounds.stream_keep)
 
 
 def _job_of(said: dict[str, Any]) -> NewJob:

@@ -25,6 +25,8 @@ from diagnose.store.service_tables import Outgoing, Submission
 CHANNEL: Final = "diagnose_state"  # of Postgres, by which API processes hear of states
 _OUTCOME: Final = tuple(name for name in Outcome.__annotations__)
 
+_FAR: Final = 2 * 3_600.0  # further ahead than anything is due: by a clock that was set back since
+
 
 class Claims:
     """What is being done about the submissions of a database. Raises `StoreError` where it cannot be used."""
@@ -36,17 +38,27 @@ class Claims:
         self._notice = notice or Notice()
         self._clock = clock
 
-    def unfinished(self, *, silent_since: float | None = None) -> list[str]:
-        """Those with work to do, the oldest first: all, or of those taken up only what nobody has spoken of since."""
-        due = or_(Submission.due.is_(None), Submission.due <= self._clock())
+    def unfinished(self, *, silent_since: float | None = None, overdue: bool = True) -> list[str]:
+        """Those with work to do, the oldest first: all, or of those taken up only what nobody has spoken of since.
+
+        Of those that wait for their last ranks only what is `overdue`, which a clock that was set just now cannot tell.
+        """
+        far = self._clock() + _FAR
+        late = or_(Submission.due <= self._clock(), Submission.due > far)
+        due = or_(Submission.due.is_(None), late) if overdue else Submission.due.is_(None)
         query = select(Submission.id).where(due).order_by(Submission.created, Submission.id).limit(100_000)
         if silent_since is None:
             query = query.where(Submission.state.in_(OPEN))
         else:
             query = query.where(
                 or_(
-                    and_(Submission.state == "queued", Submission.updated < silent_since),
-                    and_(Submission.state.in_(("running", "rules_done")), Submission.beat < silent_since),
+                    and_(
+                        Submission.state == "queued", or_(Submission.updated < silent_since, Submission.updated > far)
+                    ),
+                    and_(
+                        Submission.state.in_(("running", "rules_done")),
+                        or_(Submission.beat < silent_since, Submission.beat > far),
+                    ),
                 )
             )
         with self._database.reading() as session:
@@ -57,7 +69,7 @@ class Claims:
         now = self._clock()
         with self._database.changing() as session:
             row = session.get(Submission, id, with_for_update=True)
-            if row is None or row.state in FINAL or (row.due is not None and row.due > now):
+            if row is None or row.state in FINAL or (row.due is not None and now < row.due <= now + _FAR):
                 return None
             row.epoch += 1
             row.due = None

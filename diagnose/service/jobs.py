@@ -14,6 +14,7 @@ from diagnose.errors import UsageError
 Projects = frozenset[str] | None  # None: all
 FINAL: Final = ("done", "error")
 OPEN: Final = ("queued", "running", "rules_done")
+OVERDUE: Final = 60.0  # seconds after which a job is taken up though nobody says that its last ranks have spoken
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,8 @@ class Spool:
         for name in ("parts", "work"):
             with contextlib.suppress(OSError):
                 for entry in os.scandir(os.path.join(self.folder, name)):
-                    if entry.stat(follow_symlinks=False).st_mtime < before and not _in_use(entry.path):
+                    written = entry.stat(follow_symlinks=False).st_mtime
+                    if not before <= written <= before + 2 * _TIDY_AGE and not _in_use(entry.path):
                         if entry.is_dir(follow_symlinks=False):
                             shutil.rmtree(entry.path, ignore_errors=True)
                         else:

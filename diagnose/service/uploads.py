@@ -5,11 +5,12 @@ In: a `Database`. Out: `Uploads` and `Answers`. The bytes themselves lie in the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, or_, select
 
 from diagnose.dataclass import fields
 from diagnose.errors import StoreError
@@ -36,17 +37,19 @@ class Uploads:
             rows = session.execute(select(UploadRow.id, UploadRow.name).where(UploadRow.id.in_(ids)))
             return {row[0]: row[1] for row in rows.all()}
 
-    def unused(self, before: float) -> list[str]:
-        """Forgets uploads older than this that no job names, and returns them."""
+    def unused(self, before: float, until: float = math.inf) -> list[str]:
+        """Forgets uploads older than this that no job names, and returns them; what came after `until` did not so."""
         with self._database.changing() as session:
             used = select(SubmissionInput.upload).where(SubmissionInput.upload.is_not(None))
             ids = list(
                 session.scalars(
-                    select(UploadRow.id).where(UploadRow.created < before, UploadRow.id.not_in(used)).limit(10_000)
+                    select(UploadRow.id)
+                    .where(_outside(UploadRow.created, before, until), UploadRow.id.not_in(used))
+                    .limit(10_000)
                 )
             )
             session.execute(delete(UploadRow).where(UploadRow.id.in_(ids)))
-            session.execute(delete(Idempotency).where(Idempotency.created < before))
+            session.execute(delete(Idempotency).where(_outside(Idempotency.created, before, until)))
             return ids
 
     def known(self, ids: Sequence[str]) -> set[str]:
@@ -74,6 +77,10 @@ class Uploads:
         except StoreError as error:
             if not is_duplicate(error):
                 raise
+
+
+def _outside(stamp: Any, since: float, until: float) -> Any:
+    return stamp < since if until == math.inf else or_(stamp < since, stamp > until)
 
 
 def upload_row(uploaded: Uploaded, now: float) -> UploadRow:

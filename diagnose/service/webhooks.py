@@ -20,7 +20,7 @@ from typing import Final
 
 import httpx
 import structlog
-from sqlalchemy import and_, select, update
+from sqlalchemy import and_, or_, select, update
 from standardwebhooks.webhooks import Webhook
 
 from diagnose.dataclass import dataclass
@@ -37,6 +37,7 @@ _TIMEOUT: Final = 15.0  # seconds for one message, however its receiver dribbles
 _ROUND: Final = 45.0  # seconds for all that are sent together
 _LEASE: Final = 60.0  # for how long one sender has a message in hand: longer than a round
 _AT_ONCE: Final = 20
+_FAR: Final = 2 * 86_400.0  # seconds ahead to which nothing is put off: by a clock that was set back since
 _LOOK: Final = 2.0
 _LEAST: Final = 16  # bytes of a secret
 
@@ -131,7 +132,7 @@ class Sender:
         with self._opening.database().changing() as session:
             rows = session.execute(
                 select(Outgoing.id, Outgoing.about, Outgoing.due, Outgoing.url, Outgoing.body, Outgoing.tries)
-                .where(Outgoing.due.is_not(None), Outgoing.due <= now)
+                .where(or_(Outgoing.due <= now, Outgoing.due > now + _FAR))
                 .order_by(Outgoing.due)
                 .limit(_AT_ONCE)
             ).all()

@@ -23,7 +23,8 @@ from procrastinate.jobs import Status
 
 from diagnose.errors import DiagnoseError, StoreError
 from diagnose.service.claims import Claims
-from diagnose.service.jobs import Notice
+from diagnose.service.clocks import Jumps
+from diagnose.service.jobs import OVERDUE, Notice
 from diagnose.service.opening import Opening
 from diagnose.service.pool import Done, Pool
 from diagnose.service.procrastinate import QUEUE, TASK, address_of, prepare, put_in, sync_app, told
@@ -126,16 +127,18 @@ class Working:
 
     def _keep(self) -> None:
         """Says which jobs are in hand, and puts again what nobody has."""
-        looked = 0.0
+        looked, jumps = 0.0, Jumps()
         while not self._stop.wait(_BEAT):
             try:
                 claims = Claims(self._opening.database(), Notice(self._config.webhooks_to))
                 with self._lock:
                     mine = list(self._mine)
                 claims.beat(mine)
-                if time.monotonic() - looked > SILENT / 2:
+                quiet = jumps.quiet(SILENT)  # once the clock was set, others have as long to speak as they ever have
+                if quiet and time.monotonic() - looked > SILENT / 2:
                     looked = time.monotonic()
-                    left = claims.unfinished(silent_since=time.time() - SILENT)
+                    overdue = jumps.quiet(self._config.waits.most + OVERDUE)
+                    left = claims.unfinished(silent_since=time.time() - SILENT, overdue=overdue)
                     self._sweep([name for name in left if name not in mine])
             except StoreError as error:
                 self._opening.failed(error)

@@ -6,6 +6,7 @@ In: `Chunk`s. Out: how far each log is known. Errors: those of `model`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import threading
@@ -118,12 +119,16 @@ class Streams:
         with self.endings.forgetting(job):
             self._remove(layout.job_folder(self._folder, job))
 
-    def tidy(self, before: float) -> int:
-        """Delete the logs of all jobs of which nothing has come since; say of how many."""
+    def tidy(self, before: float, until: float = math.inf) -> int:
+        """Delete the logs of all jobs of which nothing has come since; say of how many.
+
+        What bears a time after `until` has it from a clock that was wrong.
+        """
         count = 0
         for entry in disk.entries(self._folder):
             with contextlib.suppress(OSError):
-                newest = max(os.stat(path).st_mtime for path in (entry, *disk.below(entry)))  # which may be empty
+                stamps = [os.stat(path).st_mtime for path in (entry, *disk.below(entry))]  # which may be empty
+                newest = max(stamp if stamp <= until else -math.inf for stamp in stamps)
                 if newest < before:
                     self._remove(entry)
                     count += 1
