@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,16 @@ def _same_directory() -> Iterator[None]:
     if after != before:
         os.chdir(before)
         pytest.fail(f"the working directory was {before} and is {after}")
+
+
+@pytest.fixture(autouse=True)
+def _same_logging() -> Iterator[None]:
+    """A service that a test ran in its own process has logged to what is closed when the test is over."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
