@@ -320,6 +320,52 @@ def test_truncations_while_the_service_is_away(world: World) -> None:
     assert world.told[1:] == ["the service is there again"]
 
 
+def test_rotations_for_which_there_is_no_room_are_sent_later(world: World) -> None:
+    """Neither memory nor disk takes more: files that had the path meanwhile are held, with a name or without."""
+    world.space = {"memory": 4000, "disk": 0}
+    texts = [spread(300, 1000 * turn) for turn in range(5)]
+    shipping = world.shipping()
+    away(world)
+    for turn, text in enumerate(texts):
+        if turn:
+            world.log.rename(world.folder / f"old-{turn}.log")
+        grow(world, shipping, text)
+        world.turns(shipping)
+        if turn:
+            (world.folder / f"old-{turn}.log").unlink()
+    full = [told for told in world.told if "has no more room" in told]
+    assert len(full) == 1
+    assert "job.log: what waits" in full[0]
+    away(world, False)
+    assert world.finish(shipping)
+    names = ["job.log.4", "job.log.3", "job.log.2", "job.log.1", "job.log"]
+    assert world.files() == {name: world.kept(text) for name, text in zip(names, texts, strict=True)}
+    assert not [told for told in world.told if "went before" in told]
+
+
+def test_more_rotations_than_can_wait_are_told_with_what_they_had(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diagnose.integrations.ship._PARCELS", 3)
+    world.space = {"memory": 4000, "disk": 0}
+    texts = [spread(300, 1000 * turn) for turn in range(6)]
+    shipping = world.shipping()
+    away(world)
+    for turn, text in enumerate(texts):
+        if turn:
+            world.log.rename(world.folder / f"old-{turn}.log")
+        grow(world, shipping, text)
+        world.turns(shipping)
+    losses = [told for told in world.told if "went before they could be read" in told]
+    assert len(losses) == 1  # once for each log, while it goes on
+    away(world, False)
+    assert not world.finish(shipping)
+    sent = world.files()
+    assert [sent[name] for name in ("job.log.2", "job.log.1", "job.log")] == [world.kept(text) for text in texts[-3:]]
+    lost = [told for told in world.told if "went before they could be read" in told][-1]
+    assert sum(map(len, texts[:3])) // 2 < int(lost.split()[1]) < 2 * sum(map(len, texts[:3]))
+
+
 def test_what_no_disk_could_hold_is_told(world: World) -> None:
     world.space = {"memory": 4000, "disk": 0}
     shipping = world.shipping()

@@ -63,9 +63,24 @@ class Follower:
             self.anew = True
         return b""
 
-    def look(self) -> None:
-        """See how much there is, without reading it: what goes before it is read is counted as lost."""
+    def hold(self) -> bool:
+        """Have the file open and see how much there is, without reading it; say whether another has its path now.
+
+        What has no name any more can be read still; what is emptied before it is read is counted as lost.
+        """
+        if not self._opened():
+            return False
         self._seen = max(self._seen, self.size)
+        try:
+            now, mine = os.stat(self.path), os.fstat(self._descriptor)
+        except OSError:
+            return False  # between rename and creation
+        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
+
+    @property
+    def unread(self) -> int:
+        """How many bytes of it were seen and not read."""
+        return max(0, self._seen - self._position)
 
     def restart(self) -> bool:
         """Read the file from its beginning once more; False where what was there is gone."""

@@ -98,6 +98,8 @@ class Parcel:
         self, address: Address, sender: Sender, tools: Tools, follower: Follower | None, *, past: bool = False
     ) -> None:
         self.over = ""  # why nothing more of it is sent
+        self.waits = False  # it is not read on, for there is no room for what is made of it
+        self._passed = False  # another file had its path before this one was read
         self._address, self._sender, self._tools = address, sender, tools
         self._follower, self._past = follower, past
         self._progress = tools.progress(address.key)
@@ -134,7 +136,12 @@ class Parcel:
     @property
     def ended(self) -> bool:
         """Whether its path is another file's now, or it was emptied."""
-        return self._follower is not None and self._follower.anew
+        return self._passed or (self._follower is not None and self._follower.anew)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that are there still and would be lost with it: not read, or made of what was."""
+        return len(self._backlog) + (0 if self._follower is None else self._follower.unread)
 
     @property
     def lost(self) -> int:
@@ -147,8 +154,12 @@ class Parcel:
         if follower is None or self.over or self._closed:
             return False
         if self._tools.space.memory <= 0:
-            follower.look()
+            self.waits = True
+            if not self._past and follower.hold():
+                self._past = self._passed = True
+                self._read = self._tools.clock()
             return False
+        self.waits = False
         data = follower.read(_READ)
         now = self._tools.clock()
         if data:

@@ -53,6 +53,16 @@ class Shipment:
         """Why something of it is not sent."""
         return next((parcel.over for parcel in self._parcels if parcel.over), self.refused)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is not read on, for there is no room for what is made of it."""
+        return any(parcel.waits for parcel in self._parcels)
+
+    @property
+    def gone(self) -> int:
+        """Bytes that are lost by now."""
+        return self.lost + sum(parcel.lost for parcel in self._parcels)
+
     def take(self, *, away: bool) -> bool:
         """Read on, while there is room; say whether there was anything."""
         busy = False
@@ -61,6 +71,7 @@ class Shipment:
         if self._parcels[-1].ended:
             if len(self._parcels) >= _PARCELS:
                 self.refused = f"more than {_PARCELS} files of it wait to be sent; the oldest is left out"
+                self.lost += self._parcels[0].unsent
                 self._leave(self._parcels.pop(0))
             self._parcels.append(self._next())
             return True
@@ -132,6 +143,7 @@ class Shipping:
         self._wait = _FIRST_WAIT
         self._away = ""
         self._told: set[str] = set()
+        self._losing: set[str] = set()
 
     def turn(self, *, hurry: bool = False) -> bool:
         """Read what has come and send it; say whether there may be more at once. Raises `Refused`."""
@@ -140,6 +152,7 @@ class Shipping:
         busy = False
         for log in self._logs.values():
             busy = log.take(away=self._away != "") or busy
+            self._say_full(log)
         if now < self._until:
             return False
         try:
@@ -217,6 +230,17 @@ class Shipping:
                         self._once(f"more than {_FILES} files; the others are not sent")
                         return
                     self._logs[path] = Shipment(path, self._job, self._sender, self._tools)
+
+    def _say_full(self, log: Shipment) -> None:
+        """Says once of a log that it waits where it lies, and once that something of it is lost by that."""
+        if log.waits:
+            self._once(
+                f"{log.name}: what waits for the service has no more room; the log is read on when there is some, "
+                "unless it is emptied before"
+            )
+        if log.gone and log.name not in self._losing:
+            self._losing.add(log.name)
+            self._tell(f"{log.name}: {log.gone} bytes went before they could be read, and more may")
 
     def _say_over(self) -> None:
         for log in self._logs.values():
