@@ -86,6 +86,8 @@ def lab(tmp_path: Path) -> Lab:
     [
         (ECC, "page"),
         (BUG, "owner"),
+        (replace(BUG, sureness="possible"), "owner"),
+        (replace(BUG, job="none"), "owner"),  # not even where restarts have not helped
         (TIMEOUT, "operators"),
         (replace(ECC, sureness="possible"), "operators"),
         (Summary("no_failure"), "nobody"),
