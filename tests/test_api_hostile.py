@@ -6,6 +6,7 @@ import asyncio
 import bz2
 import gzip
 import io
+import json
 import os
 import random
 import tarfile
@@ -178,6 +179,18 @@ def test_what_is_held_whole_is_small_whatever_it_calls_itself(
         assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
         whole = [("Content-Length", "64000000"), *headers]
         assert client.request(method, path, content=b"{}", headers=whole).status_code == 413
+
+
+def test_a_job_is_expanded_to_its_bound_and_says_so(tmp_path: Path) -> None:
+    """A few kilobytes that unpack to much more: what lies within the bound is read, and what is beyond is told."""
+    line = b"2026-10-01 00:00:10 INFO waiting for %d\n"
+    log = KEY_ERROR.encode() + b"".join(line % number for number in range(100_000))
+    with serving(tmp_path, DIAGNOSE_EXPANDED_MB="1") as client:
+        sent = [upload(client, gzip.compress(log), "a.log.gz"), upload(client, gzip.compress(log[::-1]), "b.log.gz")]
+        body = {"job_id": "bomb", "logs": [{"upload": one, "source": f"{one}.gz"} for one in sent]}
+        report = client.post("/v1/diagnoses", json=body, headers={"Prefer": "wait=60"}).json()
+    assert report["status"] == "failed"
+    assert "exceed 1048576 bytes" in json.dumps(report["coverage"])
 
 
 def test_a_client_that_hangs_up_in_the_midst_is_no_defect(tmp_path: Path) -> None:
