@@ -35,7 +35,7 @@ class Request:
     """What to diagnose: inputs of one job. Paths may be files, globs, directories, archives or `-`.
 
     `context` is who the job is, as far as whoever asks knows; only a memory of other jobs wants to know. `told` is what
-    whoever asks says of single files, by their paths as given.
+    whoever asks says of single files, by their paths as given; `lacking` what they know to be missing, as sentences.
     """
 
     paths: Sequence[str]
@@ -45,6 +45,7 @@ class Request:
     stdin: BinaryIO | None = None
     context: JobContext = JobContext()
     told: Mapping[str, Told] = field(default_factory=dict)
+    lacking: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class _Run:
             on_wait=services.on_wait,
             told=request.told,
         )
-        gathered.coverage.not_read.extend(sources.not_read)
+        gathered.coverage.not_read.extend((*request.lacking, *sources.not_read))
         for item in sources.inputs:
             gathered.inventory.learn_source(item.source)
             gathered.jobs.learn_source(item.source)

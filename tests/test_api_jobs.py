@@ -49,6 +49,16 @@ def report(client: TestClient, place: str) -> dict[str, Any]:
     raise AssertionError("no report came")
 
 
+def test_what_a_sender_has_lost_is_told_by_the_report(client: TestClient) -> None:
+    at = "/v1/jobs/gx/4712/0"
+    assert put(client, f"{at}/logs/r0.log", KEY_ERROR.encode(), 0).status_code == 200
+    said = {"exit": {"code": 1}, "lost": [{"name": "n1/../r0\u202e.log", "bytes": 123}]}
+    place = client.post(f"{at}/end", json=said).headers["location"]
+    assert (
+        report(client, place)["coverage"]["not_read"][0] == "n1/r0?.log: 123 bytes were lost before they could be sent"
+    )
+
+
 def test_from_chunks_to_a_report(client: TestClient) -> None:
     data = KEY_ERROR.encode()
     log = f"{AT}/logs/ranks/r3.log"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from diagnose.api.schemas import End
 from diagnose.compress import keptlog, ranges
 from diagnose.integrations.backlog import Space
 from diagnose.integrations.following import Follower
@@ -378,6 +379,29 @@ def test_what_no_disk_could_hold_is_told(world: World) -> None:
     assert world.finish(shipping)
     assert any("bytes went before they could be read" in told for told in world.told)
     assert world.files()["job.log"] == world.kept("another\n")
+    assert shipping.end({"exit": {"code": 1}}, 5.0, world.sleep)
+    (said,) = world.service.ended
+    (lost,) = said["lost"]
+    assert lost["name"].endswith("job.log")
+    assert lost["bytes"] > 100_000
+    assert End.model_validate(said).lost[0].bytes == lost["bytes"]
+
+
+def test_a_service_that_knows_of_no_losses_is_told_the_end_without(world: World) -> None:
+    shipping = world.shipping()
+    world.log.write_text("x\n")
+    world.turns(shipping)
+    (log,) = shipping._logs.values()
+    log.lost = 7
+    told: list[dict[str, Any]] = []
+
+    def old(method: str, path: tuple[str, ...], query: Any = None, body: bytes = b"", headers: Any = None) -> Answer:
+        told.append(json.loads(body))
+        return Answer(422, {"detail": "lost: not known"}) if "lost" in told[-1] else Answer(202, {"report": "/x"})
+
+    world.service.send = old  # type: ignore[method-assign,assignment]
+    assert shipping.end({"gpus": 8}, 5.0, world.sleep) == "/x"
+    assert told[1:] == [{"gpus": 8}]
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "renamed", "emptied", "deleted"])

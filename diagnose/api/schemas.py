@@ -228,6 +228,13 @@ class Upload(_Out):
     sha256: str
 
 
+class LostBytes(_In):
+    """Bytes of a log that were gone before they could be sent: its name, and about how many."""
+
+    name: Annotated[str, StringConstraints(max_length=500, pattern=_LINE)]
+    bytes: Annotated[int, Field(ge=0, le=1 << 60)]
+
+
 class End(_In):
     """A job has ended: what its scheduler says of it, as in a `Submission`. Its logs are those that were streamed."""
 
@@ -244,6 +251,7 @@ class End(_In):
     exit: Exit = Exit()
     started_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
+    lost: Annotated[list[LostBytes], Field(max_length=100, description="the report's coverage tells it")] = []
 
 
 class Ended(_Out):

@@ -27,6 +27,8 @@ from diagnose.integrations.sending import Away, Sender
 _LOOK: Final = 10.0  # seconds between looks for new files
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0
 _FILES: Final = 5_000
+_LOST: Final = 100  # logs of which the service is told what was lost
+_UNKNOWN: Final = 422
 _PARCELS: Final = 20  # of one log, that wait; a service keeps as many
 
 __all__ = ["Job", "Refused", "Shipment", "Shipping", "Tools"]
@@ -201,8 +203,11 @@ class Shipping:
         """Say that the job has ended; return where its diagnosis will be, nothing where that could not be said."""
         until = self._tools.clock() + seconds
         query = {} if self._job.project is None else {"project": self._job.project}
-        body, headers = json.dumps(said).encode(), {"Content-Type": "application/json"}
+        lost = [{"name": log.name[:500], "bytes": log.lost} for log in self._logs.values() if log.lost][:_LOST]
+        said = {**said, "lost": lost} if lost else said
+        headers = {"Content-Type": "application/json"}
         while True:
+            body = json.dumps(said).encode()
             try:
                 answer = self._sender.send("POST", (*self._job.path, "end"), query, body, headers)
             except Away as error:
@@ -213,6 +218,9 @@ class Shipping:
                 continue
             if answer.status == 202:
                 return str(answer.said.get("report", ""))
+            if answer.status == _UNKNOWN and "lost" in said:  # it is older than that
+                said = {name: value for name, value in said.items() if name != "lost"}
+                continue
             self._tell(f"the service does not take the end of the job: {answer.detail}")
             return ""
 

@@ -28,6 +28,7 @@ from diagnose.service.paths import Refused, allowed_path, roots_of
 from diagnose.service.settings import ServiceConfig, streams_folder
 from diagnose.service.spool import Spool, SpoolError, SpoolFull
 from diagnose.service.streams import JobKey, snapshot_of
+from diagnose.service.streams.endings import Endings
 from diagnose.service.uploads import Uploads
 from diagnose.services import services_on
 from diagnose.settings import Limits, Settings
@@ -147,6 +148,7 @@ class Worker:
         key = JobKey(job.project, job.cluster, job.job_id, job.attempt)
         keeping = self.keeping or partial(Keeping, self.rules)
         paths["job"] += snapshot_of(streams_folder(self.config), key, folder, place, keeping)
+        lost = Endings(streams_folder(self.config), 0).lost(key)
         record = slurm_record(job)
         if record and not paths["scheduler"]:
             path = place(folder, f"slurm-{job.job_id}.sacct")
@@ -161,6 +163,7 @@ class Worker:
             paths["scheduler"],
             context=JobContext(job.job_id, job.name, job.user, job.image, job.cluster, job.project),
             told=told,
+            lacking=lost,
         )
 
     def _file(self, one: InputRef, job: NewJob, folder: str, spool: Spool, names: dict[str, str]) -> str:

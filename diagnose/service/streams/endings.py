@@ -52,6 +52,16 @@ class Endings:
             return "ended"
         return "handed-in" if os.path.exists(self._handed_in(job)) else ""
 
+    def lost(self, job: JobKey) -> tuple[str, ...]:
+        """What was said at the end of a job to be lost of its logs, as sentences."""
+        for _ in range(2):  # between the two looks the one may become the other
+            ending = _read(self._marker(job)) or _read(self._handed_in(job))
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                told = json.loads(ending.said if ending is not None else "").get("lost") or ()
+                lost = [(layout.clean(str(one["name"])), int(one["bytes"])) for one in told]
+                return tuple(f"{name}: {count} bytes were lost before they could be sent" for name, count in lost)
+        return ()
+
     def name(self, job: JobKey) -> str:
         """By which name `waiting` calls a job."""
         return os.path.basename(layout.job_folder(self._folder, job))
