@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
+from diagnose.service.keys import Keys
 from diagnose.store.database import open_database
 from tests.topology import site
 from tests.webpages import FAILED, INCIDENTS, propose, seed
@@ -320,3 +321,38 @@ def test_hostile_texts_do_nothing_in_a_browser(browser: Any, attacked: tuple[str
     page.wait_for_timeout(200)
     context.close()
     assert said == []
+
+
+def test_a_link_leads_through_the_log_in_by_keyboard_alone(browser: Any, tmp_path: Path) -> None:
+    """Where keys are needed: the `Location` of a job, a wrong key, a right one, what it may do, and out again."""
+    database = str(tmp_path / "memory.sqlite3")
+    with open_database(database) as opened:
+        key = Keys(opened).add(["read", "submit"], ["llm"])[1]
+    with site(tmp_path, database, DIAGNOSE_ROOTS=str(INCIDENTS.resolve())) as made:
+        made.client.headers["Authorization"] = f"Bearer {key}"
+        made.serve()
+        (name,) = seed(made.client.post, (FAILED[3],)).values()
+        context = browser.new_context(base_url=made.url)
+        page = context.new_page()
+        page.goto(f"/v1/diagnoses/{name}")
+        assert page.evaluate("document.activeElement.name") == "key"  # one may type at once
+        for typed, status in (("dk_wrong", 401), (key, 200)):
+            page.keyboard.type(typed)
+            with page.expect_navigation() as shown:
+                page.keyboard.press("Enter")
+            assert shown.value.status == status
+            if status == 401:
+                assert page.get_by_role("alert").inner_text().startswith("That key is none")
+                page.get_by_label("API key").focus()
+        assert page.url == f"{made.url}/diagnoses/{name}"
+        assert page.get_by_role("button").all_inner_texts() == ["Log out"]  # a key that reads gives no feedback
+        assert page.get_by_role("link", name="Candidates").count() == 0
+        page.goto(f"/v1/diagnoses/{name}")
+        assert page.url == f"{made.url}/diagnoses/{name}"
+        page.goto("/candidates")
+        assert "it needs the scope admin" in page.locator("main").inner_text()
+        page.goto("/diagnoses")
+        with page.expect_navigation():
+            page.get_by_role("button", name="Log out").press("Enter")
+        assert page.url.startswith(f"{made.url}/login")
+        context.close()
