@@ -23,6 +23,7 @@ from diagnose.sources import collect, load_inventory
 from diagnose.sources.names import facts_of
 from diagnose.sources.printable import printable
 from diagnose.sources.settle import named, settle
+from diagnose.sources.streams import file_origin
 
 LIMITS = Limits(block_bytes=4096, expanded_bytes=2_000_000, archive_members=50, structured_bytes=100_000)
 EXAMPLES = settings(
@@ -184,3 +185,31 @@ def test_a_zip_member_without_a_name_is_told(tmp_path):
     path.write_bytes(local + central + end)
     with pytest.raises(SourceError, match="without a name"):
         collect([str(path)], limits=LIMITS)
+
+
+@pytest.mark.parametrize("swapped", ["file", "folder"])
+@pytest.mark.parametrize("proc", [True, False])
+def test_what_leads_elsewhere_by_the_time_it_is_opened_is_not_read(tmp_path, monkeypatch, swapped, proc):
+    """Judged while it lay below the root, replaced by a link before it was opened: what is open is judged once more."""
+    root, job, elsewhere = tmp_path / "root", tmp_path / "root" / "job", tmp_path / "elsewhere"
+    for folder, text in ((job, "step 1\n"), (elsewhere, "secret\n")):
+        folder.mkdir(parents=True)
+        (folder / "a.log").write_text(text)
+    if not proc:  # as on a system without /proc
+
+        def gone(_path):
+            raise FileNotFoundError
+
+        monkeypatch.setattr("diagnose.sources.confine.os.readlink", gone)
+    path = str(job / "a.log")
+    origin = file_origin(path, "a.log", 7, roots=(str(root.resolve()),))
+    with origin.open() as stream:
+        assert stream.read(7) == b"step 1\n"
+    if swapped == "file":
+        (job / "a.log").unlink()
+        (job / "a.log").symlink_to(elsewhere / "a.log")
+    else:
+        job.rename(root / "old")
+        job.symlink_to(elsewhere)
+    with pytest.raises(SourceError, match="outside the folders"):
+        origin.open()
