@@ -31,10 +31,13 @@ def test_a_key_is_shown_once(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     key = shown.out.strip()
     assert key.startswith("dk_")
     assert "this once" in shown.err
+    assert "asks everybody for a key" in shown.err  # who was served without one is not any more
     with open_database(str(tmp_path / "memory.sqlite3")) as database:
         caller = Keys(database).check(key)
     assert caller is not None
     assert (caller.scopes, caller.projects) == (frozenset({"submit"}), frozenset({"llm"}))
+    assert main(["keys", "add", "--scope", "read", "--project", "llm"]) == 0
+    assert "everybody" not in capsys.readouterr().err
     assert main(["keys", "list"]) == 0
     listed = capsys.readouterr().out
     assert "slurm" in listed

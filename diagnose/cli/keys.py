@@ -60,8 +60,11 @@ def run_keys(options: argparse.Namespace) -> int:
     with open_memory(database_place(os.environ)) as database:
         keys = Keys(database)
         if options.what == "add":
+            first = not keys.any()
             name, key = keys.add(options.scope, options.project, days=options.days, note=options.note)
             tell(f"key {name} is made; it is shown this once")
+            if first:
+                tell("it is the first: within ten seconds the service asks everybody for a key, on this machine too")
             print(key)
         elif options.what == "rotate":
             name, key = keys.rotate(options.id, hours=options.hours)
