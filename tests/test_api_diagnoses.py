@@ -147,6 +147,7 @@ def test_a_broken_form_is_a_problem(client: TestClient, body: bytes, said: str) 
         ("text/plain;q=0.4, text/markdown;q=0.8, */*;q=0.1", "text/markdown", "KeyError"),
         ("text/markdown;q=0.4, text/plain;q=0.8", "text/plain", "FAILED"),
         ("text/html;q=0, text/plain", "text/plain", "FAILED"),
+        ("application/json;q=0, */*", "text/markdown", "KeyError"),
         ("*/*", "application/json", "diagnose.report/v1"),
     ],
 )

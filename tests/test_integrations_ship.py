@@ -665,6 +665,31 @@ def test_from_a_job_to_its_diagnosis(tmp_path: Path) -> None:
         server.stderr.close()
 
 
+def test_who_asks_twice_waits_no_longer(tmp_path: Path) -> None:
+    (tmp_path / "train.out").write_text(KEY_ERROR)
+    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # this test's runner may ignore it
+    code = f"import signal, sys; {heard}; from diagnose.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "ship", "train.out", "--job", "1", "--grace", "3600"]
+    command += ["--service", "http://127.0.0.1:9"]
+    ship = subprocess.Popen(
+        command, cwd=tmp_path, env=environment_of(tmp_path, HOME=str(tmp_path)), stderr=subprocess.PIPE
+    )
+    try:
+        assert ship.stderr is not None
+        assert b"is tried again" in ship.stderr.readline()  # it is at work
+        for _ in range(600):
+            ship.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                ship.wait(0.2)
+                break
+        assert ship.returncode == 130
+        assert b"Traceback" not in ship.stderr.read()
+    finally:
+        ship.kill()
+        ship.wait()
+        ship.stderr.close()  # type: ignore[union-attr]
+
+
 @pytest.mark.allow_hosts(["127.0.0.1"])
 def test_kills_of_sender_and_server_and_a_log_that_is_emptied_meanwhile(tmp_path: Path) -> None:
     """`kill -9` of either, the true command and server: what was read of a log that is gone arrives all the same."""

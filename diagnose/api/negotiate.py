@@ -22,10 +22,15 @@ def wanted(accept: str | None, forms: tuple[str, ...] = FORMS) -> str:
     if not accept:
         return forms[0]
     best: tuple[float, int, str] | None = None
+    entries: list[tuple[str, float]] = []
     for entry in accept[:2_000].split(",")[:_MOST]:
         media, *parameters = (part.strip().lower() for part in entry.split(";"))
-        quality = _quality(parameters)
+        entries.append((media, _quality(parameters)))
+    refused = {media for media, quality in entries if not quality}  # by name, which `*/*` does not take back
+    for media, quality in entries:
         for place, form in enumerate(forms):
+            if form in refused:
+                continue
             fits = media in (form, "*/*", form.split("/")[0] + "/*")
             if fits and quality > 0 and (best is None or (quality, media != "*/*", -place) > (best[0], True, -best[1])):
                 best = (quality, place, form)

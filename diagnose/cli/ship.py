@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import signal
+import sys
 import threading
 from typing import Any, Final
 
@@ -78,9 +79,15 @@ def run_ship(options: argparse.Namespace) -> int:
     job = Job(_number(options), *_which(options), options.project, options.prefix)
     sender = sender_of(os.environ, options.service, options.key_file)
     asked = threading.Event()
+
+    def ask(number: int, _frame: object) -> None:
+        asked.set()
+        if number == signal.SIGINT:  # whoever asks twice waits no longer
+            signal.signal(number, signal.default_int_handler)
+
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: asked.set())
+            signal.signal(number, ask)
     with contextlib.suppress(OSError):
         os.nice(19)
     rules = load_bundled(tuple(options.rules or ()))
@@ -92,6 +99,8 @@ def run_ship(options: argparse.Namespace) -> int:
         while not asked.is_set() and _lives(options.until_exit):
             if not shipping.turn():
                 asked.wait(_PAUSE)
+        if asked.is_set() and sys.stderr.isatty() and not options.quiet:
+            tell(f"the rest is sent, for {options.grace:.0f} s at most; Ctrl-C again ends it at once")
         whole = shipping.finish(options.grace)
         if options.end:
             code = {} if options.exit_code is None else {"exit": {"code": options.exit_code}}
