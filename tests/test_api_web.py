@@ -278,6 +278,19 @@ def test_the_overview_counts_by_gpu_time_and_names_nodes(site: TestClient) -> No
     assert [row for row in nodes if row.startswith("qx-12")] == ["qx-12 qx 2 lemon? 2 ECCError"]
 
 
+def test_what_costs_most_gpu_time_comes_first(site: TestClient) -> None:
+    """The paper's Table 3: few failures of many GPUs before many of few."""
+    now = time.time()
+    for number in range(3):
+        put(site.app, everything("x"), f"cheap-{number}", cluster="dear", gpus=1, started=now - 600, ended=now - 300)
+    dear = replace(everything("x"), error_type="NetworkError")
+    put(site.app, dear, "dear", cluster="dear", gpus=1024, started=now - 86_400, ended=now - 300)
+    rows = [row for row in shown(site, "/overview?days=7&cluster=dear").text("tr") if " user " in row]
+    assert [row.split()[0] for row in rows] == ["NetworkError", "KeyError"]
+    failures = site.get("/v1/stats", params={"cluster": "dear"}).json()["failures"]
+    assert [(one["error_type"], one["count"]) for one in failures] == [("NetworkError", 1), ("KeyError", 3)]
+
+
 def test_candidates_show_what_they_would_change_and_are_decided_on(site: TestClient) -> None:
     page = shown(site, "/candidates")
     links = [one["href"] for one in page.all("a") if "data-item" in one]

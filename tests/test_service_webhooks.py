@@ -141,6 +141,12 @@ def test_a_receiver_that_was_away_for_an_hour_hears_it_once(lab: Lab) -> None:
     assert sorted(json.loads(one.content)["data"]["id"] for one in lab.got) == sorted(names)
 
 
+def test_it_is_tried_for_about_three_days_first_often_then_seldom() -> None:
+    assert 2.5 * 86_400 < sum(PAUSES) < 4 * 86_400
+    assert list(PAUSES) == sorted(PAUSES)
+    assert sum(PAUSES[:3]) <= 3_600  # who was away for less than an hour hears within it
+
+
 def test_it_is_given_up_after_days(lab: Lab) -> None:
     lab.done("1")
     lab.answer = 500
