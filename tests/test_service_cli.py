@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from diagnose.cli import main
 from diagnose.service.keys import Keys
 from diagnose.store.database import open_database
+from tests.stores import new_database
 from tests.topology import site
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -134,6 +136,25 @@ def test_doctor_looks_at_everything(
     assert "chmod 700" in said
     assert "http://127.0.0.1:9 does not answer" in said
     assert "at least 16 bytes" in said
+
+
+def test_a_role_that_may_only_read_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, postgres: str
+) -> None:
+    with new_database(postgres) as uri:
+        with open_database(uri) as database, database.writing() as session:
+            session.execute(text("CREATE ROLE looks_on LOGIN"))
+            session.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO looks_on"))
+        monkeypatch.setenv("DIAGNOSE_DATABASE", uri.replace("://postgres@", "://looks_on@"))
+        assert main(["doctor", "--format", "json"]) == 1
+        seen = {one["what"]: one for one in json.loads(capsys.readouterr().out)}
+        assert seen["database"]["state"] == "amiss"
+        assert "permission denied" in seen["database"]["said"]
+        assert main(["keys", "add", "--scope", "read", "--project", "a"]) == 2
+        assert "permission denied" in capsys.readouterr().err
+        with open_database(uri) as database, database.writing() as session:
+            session.execute(text("DROP OWNED BY looks_on"))
+            session.execute(text("DROP ROLE looks_on"))
 
 
 def test_a_service_ends_gracefully(tmp_path: Path) -> None:
