@@ -323,3 +323,17 @@ def test_addresses_and_secrets_that_cannot_be_meant() -> None:
         webhook_secret("whsec_***")
     with pytest.raises(UsageError):
         CommandSink([])
+
+
+def test_a_log_calls_nobody_in_a_chat(lab: Lab) -> None:
+    hostile = "<!channel> <@U024BE7LH> @here mail@everyone [your account](https://evil.example) \x1b[31m\nred"
+    bug = Summary(
+        "failed", "KeyError", "user", "likely", hostile, job="fix_and_resubmit", hint=hostile, units=(hostile,)
+    )
+    lab.tell("1", bug)
+    (told,) = lab.inbox.got
+    for field in ("title", "text", "hint"):
+        assert not set(told[field]) & set("<>@"), told[field]
+        assert "](" not in told[field]
+        assert "here" in told[field]  # it can still be read
+    assert told["text"].isprintable()
