@@ -239,6 +239,31 @@ def test_reads_are_written_down(site: Site) -> None:
     assert (found[0]["project"], found[0]["status"]) == ("ours", 200)
 
 
+def test_what_is_done_with_a_diagnosis_is_written_down_with_its_project(site: Site) -> None:
+    sent = upload(site.client, KEY_ERROR, headers=site.key("submit"))
+    answer = site.client.post("/v1/diagnoses", json=job("told", sent), headers={**site.key("submit"), **WAIT})
+    where = f"/v1/diagnoses/{answer.headers['diagnosis-id']}"
+    whole = {"logs": [{"upload": sent}]}
+    done: list[tuple[str, str, str, Any]] = [
+        ("GET", "/state", "read", None),
+        ("GET", "/similar", "read", None),
+        ("POST", "/feedback", "feedback", {"kind": "confirm"}),
+        ("POST", "/inputs", "submit", whole),
+        ("DELETE", "", "admin", None),
+    ]
+    for number, (method, path, scope, body) in enumerate(done):
+        headers = {**site.key(scope), "X-Request-Id": f"told-{number}"}
+        answer = site.client.request(method, where + path, json=body, headers=headers)
+        assert answer.status_code < 300, answer.text
+    until = time.monotonic() + 60
+    found: dict[str, str] = {}
+    while len(found) < len(done) and time.monotonic() < until:
+        items = site.client.get("/v1/audit", headers=site.key("admin")).json()["items"]
+        found = {one["request_id"]: one["project"] for one in items if one["request_id"].startswith("told-")}
+        time.sleep(0.1)
+    assert found == {f"told-{number}": "ours" for number in range(len(done))}
+
+
 def test_a_service_that_others_reach_needs_a_key(tmp_path: Path) -> None:
     environment = environment_of(tmp_path, DIAGNOSE_HOST="0.0.0.0")
     app = create_app(config_of(environment), environment)

@@ -18,8 +18,11 @@ from diagnose.store.incidents import delete, forget_run
 
 def remove_diagnosis(
     database: Database, spool: Spool, forget: Callable[[JobKey], None], id: str, projects: Projects
-) -> None:
-    """Deletes one diagnosis; `forget` the job's streamed logs first, so that nobody hands it in meanwhile."""
+) -> str:
+    """Deletes one diagnosis; returns of which project it was.
+
+    `forget` comes first: the job's streamed logs, so that nobody hands it in meanwhile.
+    """
     submissions = Submissions(database)
     row = submissions.get(id, projects)
     forget(JobKey(row.project, row.cluster, row.job_id, row.attempt))
@@ -30,3 +33,4 @@ def remove_diagnosis(
         delete(database, [row.incident])
     if row.remembered is not None:
         forget_run(database, row.remembered)
+    return str(row.project)

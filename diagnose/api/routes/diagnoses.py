@@ -321,7 +321,9 @@ def _resource(row: Submission, status: int, headers: dict[str, str]) -> Response
 @router.get("/{id}/state", response_model=schemas.Diagnosis, responses=problems(404))
 def state(request: Request, caller: Reader, id: DiagnosisId) -> schemas.Diagnosis:
     """The resource: how far it is, and the verdict in short."""
-    return resource(_read(running_of(request), id, caller))
+    row = _read(running_of(request), id, caller)
+    request.scope["project"] = row.project
+    return resource(row)
 
 
 @router.get("/{id}/similar", response_model=schemas.SimilarList, responses=problems(404))
@@ -331,6 +333,7 @@ def similar(
     """Past incidents that read alike. Of other projects there is type and outcome, no text."""
     running = running_of(request)
     row = running.submissions.get(id, caller.sees)
+    request.scope["project"] = row.project
     found = similar_to(row, running.opening.database(), running.config, caller.sees, count)
     return schemas.SimilarList(items=[schemas.Similar(**one) for one in found])
 
@@ -340,6 +343,7 @@ def feedback(request: Request, caller: Critic, id: DiagnosisId, body: schemas.Fe
     """Say whether a verdict was right, what it really was, whether what was done helped."""
     running = running_of(request)
     row = running.submissions.get(id, caller.sees)
+    request.scope["project"] = row.project
     if row.incident is None:
         raise Conflict("there is no incident to speak of: the job did not fail, or is not diagnosed yet")
     said = say(running.opening.database(), running.config, row.incident, body.model_dump(), by=caller.key)
@@ -355,6 +359,7 @@ def more(request: Request, caller: Submitter, id: DiagnosisId, body: schemas.Mor
     key = request.headers.get("idempotency-key")
     name, sent = digest("inputs", caller.key, id, key or ""), digest(body.model_dump_json())
     before = running.submissions.get(id, caller.projects)
+    request.scope["project"] = before.project
     if key is not None and running.uploads.answered(name, sent) is not None:
         return _resource(before, 202, retry_after(_SOON))
     inputs = inputs_of(body, running.config, before.project)
@@ -370,7 +375,8 @@ def more(request: Request, caller: Submitter, id: DiagnosisId, body: schemas.Mor
 def remove(request: Request, caller: Admin, id: DiagnosisId) -> Response:
     """Delete a diagnosis, its uploads, and what is remembered of the run."""
     running = running_of(request)
-    remove_diagnosis(running.opening.database(), running.spool, running.live.forget, id, caller.sees)
+    removed = remove_diagnosis(running.opening.database(), running.spool, running.live.forget, id, caller.sees)
+    request.scope["project"] = removed
     running.recent.drop(id)
     running.summaries.forget()
     return Response(status_code=HTTPStatus.NO_CONTENT)
