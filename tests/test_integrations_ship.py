@@ -665,6 +665,33 @@ def test_from_a_job_to_its_diagnosis(tmp_path: Path) -> None:
         server.stderr.close()
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_sender_stands_back_behind_every_session(tmp_path: Path, *, alone: bool) -> None:
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+    code = "import sys; from diagnose.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "ship", "train.out", "--job", "1", "--service", "http://127.0.0.1:9"]
+    ship = subprocess.Popen(
+        [*command, "--grace", "0", *(["--until-exit", str(job.pid)] if alone else [])], cwd=tmp_path,
+        env=environment_of(tmp_path, HOME=str(tmp_path)), stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while os.sched_getscheduler(ship.pid) != os.SCHED_BATCH:
+            assert ship.poll() is None, ship.communicate()[1]
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert os.getpriority(os.PRIO_PROCESS, ship.pid) == 19
+        # A session of its own, or the job's, whose place is the job's.
+        assert (os.getsid(ship.pid) == ship.pid) is alone
+        group = Path(f"/proc/{ship.pid}/autogroup")
+        if alone and os.access(group, os.W_OK):
+            assert group.read_text().split()[-1] == "19"
+    finally:
+        for process in (job, ship):
+            process.kill()
+            process.communicate()
+
+
 def test_who_asks_twice_waits_no_longer(tmp_path: Path) -> None:
     (tmp_path / "train.out").write_text(KEY_ERROR)
     heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # this test's runner may ignore it
@@ -677,10 +704,10 @@ def test_who_asks_twice_waits_no_longer(tmp_path: Path) -> None:
     try:
         assert ship.stderr is not None
         assert b"is tried again" in ship.stderr.readline()  # it is at work
-        for _ in range(600):
+        for _ in range(60):
             ship.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                ship.wait(0.2)
+                ship.wait(5.0)  # a third would end it in another way
                 break
         assert ship.returncode == 130
         assert b"Traceback" not in ship.stderr.read()

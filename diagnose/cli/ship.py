@@ -8,15 +8,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import signal
 import sys
 import threading
+import time
 from typing import Any, Final
 
 from diagnose.cli.streams import tell
 from diagnose.errors import UsageError
 
 _PAUSE: Final = 0.5
+_TRIES: Final = 5
 _MOST: Final = 1 << 40
 
 
@@ -88,8 +91,7 @@ def run_ship(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, ask)
-    with contextlib.suppress(OSError):
-        os.nice(19)
+    _stand_back(alone=options.until_exit is not None)
     rules = load_bundled(tuple(options.rules or ()))
     state = _state_folder()
     space = Space(state, disk=options.spool_mb * 1024 * 1024)
@@ -115,6 +117,31 @@ def run_ship(options: argparse.Namespace) -> int:
     finally:
         sender.close()
     return 0 if whole else 1
+
+
+def _stand_back(*, alone: bool) -> None:
+    """Take only what the job leaves of processors and disks.
+
+    Where the kernel schedules sessions as groups, nice says nothing between them, and torchrun and srun give each rank
+    a session of its own. One that ends with the job (`alone`) may have its own as well, which is last of all.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(19)
+    if alone:
+        with contextlib.suppress(OSError):  # whoever leads a group of processes stays where they are
+            os.setsid()
+    for _ in range(_TRIES if os.getsid(0) == os.getpid() else 0):
+        try:
+            with open("/proc/self/autogroup", "r+", encoding="ascii") as file:
+                file.write("19")
+        except BlockingIOError:  # of all users together the kernel hears one each tenth of a second
+            time.sleep(random.uniform(0.1, 0.3))  # noqa: S311 - to spread senders
+            continue
+        except OSError:
+            pass
+        break
+    with contextlib.suppress(OSError, AttributeError):  # takes a processor from nobody; SCHED_IDLE might never get one
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _number(options: argparse.Namespace) -> str:
