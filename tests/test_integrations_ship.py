@@ -465,6 +465,48 @@ def test_a_sender_that_is_killed_goes_on(seed: int, world: World) -> None:
     assert world.files() == {"job.log": world.kept(text)}
 
 
+@pytest.mark.parametrize("change", ["nothing", "rules", "rotated", "rules, rotated"])
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_sender_that_is_killed_before_it_has_an_answer(heard: bool, change: str, world: World) -> None:
+    """Whichever request it is, and whether or not the service had it: no byte is there twice, and none is missing."""
+    first, text = steps(60), steps(200, 60) + FAILURE
+    for lost in range(40):
+        world.service.streams.forget(KEY)
+        world.service.guard = world.keeper.guard
+        world.log.write_text("")
+        shipping, count = world.shipping(), 0
+
+        def fails() -> str:
+            nonlocal count
+            count += 1
+            return ("after" if heard else "before") if count > lost else ""  # noqa: B023 - for this round
+
+        world.service.fails = fails
+        grow(world, shipping, first)
+        if "rules" in change:
+            world.service.guard = "0" * 32
+        if "rotated" in change:
+            world.log.rename(world.folder / "old.log")
+        grow(world, shipping, text)
+        world.service.fails = lambda: ""
+        ended = count <= lost
+        shipping = world.shipping()  # the one before was killed
+        world.turns(shipping)
+        assert world.finish(shipping)
+        whole = {"job.log": text, "job.log.1": first} if "rotated" in change else {"job.log": first + text}
+        files = world.files()
+        assert files.keys() == whole.keys(), lost
+        for name, told in whole.items():
+            assert files[name] in (told.encode(), world.kept(told)), (lost, name)
+        for each in (world.folder / "old.log", world.folder / "state"):
+            for path in [each] if each.is_file() else each.glob("*"):
+                path.unlink(missing_ok=True)
+        if ended:
+            break
+    else:
+        pytest.fail("there are more requests than were tried")
+
+
 def test_a_spool_that_was_lost_is_filled_again(world: World) -> None:
     text = steps(300) + FAILURE
     shipping = world.shipping()

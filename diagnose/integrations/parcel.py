@@ -192,7 +192,8 @@ class Parcel:
         if self._known is None and (self._backlog or self._skip):
             self._meet()
         if self._writer.whole and self._form == "kept":
-            self._begin("raw", self._generation + bool(self._backlog.start or self._skip), same=True)
+            sent = bool(self._backlog.start or self._skip)
+            self._begin("raw", self._generation + sent, same=sent or self._anew)
             return True
         late = now - self._sent
         soon = hurry or self._closed
@@ -228,7 +229,11 @@ class Parcel:
         if self._follower is None:
             form = self._form
         before, mine = self._progress.read(), self.said if self._follower is None else self._said()
-        same = generation == before.get("generation") and is_same(before, mine)
+        same = is_same(before, mine)
+        if offset and same and generation == before.get("replaces"):  # what was to take its place never came there
+            self._begin(form, generation + 1, same=True)
+            return
+        same = same and generation == before.get("generation")
         if offset and same and (before.get("form") != form or before.get("guard") not in (guard, None)):
             self._begin(form, generation + 1, same=True)
             return
@@ -274,6 +279,8 @@ class Parcel:
         if data:
             headers["Content-Encoding"] = "zstd"
         path = (*self._address.job.path, "logs", self._address.name)
+        if self._follower is not None:  # before, for who is killed now never hears whether it came there
+            self._progress.write(self._said())
         answer = self._sender.send("PUT", path, {**query, **self._query()}, packed(data) if data else b"", headers)
         self._sent = self._tools.clock()
         if answer.status != 200:
@@ -283,8 +290,6 @@ class Parcel:
         if data and not took:
             self.over = "the service takes nothing and does not say why"
         self._backlog.drop(took)
-        if self._follower is not None:
-            self._progress.write(self._said())
 
     def _refused(self, answer: Answer) -> None:
         if answer.status in _REFUSED:
@@ -293,7 +298,8 @@ class Parcel:
         if answer.kind == "guard-differs":
             self._known = None
             self._tools.differs = True
-            self._begin("raw", self._generation + bool(self._backlog.start), same=bool(self._backlog.start))
+            sent = bool(self._backlog.start)
+            self._begin("raw", self._generation + sent, same=sent or self._anew)
         elif answer.kind == "offset-gap" and generation == self._generation:
             self._begin(self._form, generation, skip=answer.number("offset"))
         elif answer.kind in ("offset-gap", "old-generation"):
@@ -318,6 +324,7 @@ class Parcel:
             "read": follower.position,
             "size": follower.size,
             "generation": self._generation,
+            "replaces": self._generation - 1 if self._anew else None,
             "form": self._form,
             "guard": self._tools.keeping.guard if self._form == "kept" else None,
         }
