@@ -111,6 +111,8 @@ def new_page(browser: Any, served: tuple[str, dict[str, str]]) -> Iterator[Any]:
 
     yield make
     for context in contexts:
+        for page in context.pages:  # what is still on its way when a page is left has failed, as far as a browser says
+            page.wait_for_load_state("networkidle")
         context.close()
     assert said == []
 
@@ -196,6 +198,7 @@ def test_the_keyboard_is_enough(new_page: Any, served: Any) -> None:
         page.wait_for_timeout(50)
     assert page.evaluate(in_sight)
     # All that can be used is reached by Tab, and is seen when it is.
+    page.wait_for_load_state("networkidle")
     page.goto(f"/diagnoses/{served[1][FAILED[0]]}", wait_until="networkidle")
     count = page.evaluate("document.querySelectorAll('a[href], button, input:not([type=hidden]), select').length")
     reached = set()

@@ -361,6 +361,23 @@ def test_what_a_killed_worker_left_is_done(tmp_path: Path) -> None:
     assert list((tmp_path / "spool" / "jobs").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("settle", "age", "shown"),
+    [("5", 0, "120 5"), ("5", 2, "118 3"), ("5", 600, "10 0"), ("0.5", 0, "120 0.5"), ("2.5", 30, "90 0")],
+)
+def test_what_waited_for_its_turn_has_settled(tmp_path: Path, settle: str, age: int, shown: str) -> None:
+    """A thousand tasks of an array that fail at once do not each wait for logs that came long ago."""
+    given = installed(tmp_path, DIAGNOSE_SETTLE=settle)
+    stubs(tmp_path, diagnose=f'echo "$@" >> {tmp_path}/called', date=f'[ "$*" = +%s ] && echo {age + 1_000_000}')
+    jobs = tmp_path / "spool" / "jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "4711-0.job").write_text("4711 0 lab\n")
+    os.utime(jobs / "4711-0.job", (1_000_000, 1_000_000))
+    subprocess.run([HOOKS / "epilogslurmctld", "--drain"], env=environment(given), check=True, timeout=_PATIENCE)
+    words = (tmp_path / "called").read_text().split()
+    assert f"{words[words.index('--wait') + 1]} {words[words.index('--settle') + 1]}" == shown
+
+
 @pytest.mark.parametrize("job", ["", "x; touch /tmp/x", "../1", "-1"])
 def test_a_hook_without_a_job_does_nothing(tmp_path: Path, job: str) -> None:
     env = environment({**installed(tmp_path), "SLURM_JOB_ID": job})
