@@ -300,6 +300,55 @@ def test_what_is_too_old_is_listed_again(cluster: KubeServer, place: Place, in_s
     assert [job.workload.name for job in lab.jobs] == ["train", "second"]
 
 
+def test_what_was_deleted_while_nobody_watched_is_known_no_more(cluster: KubeServer, place: Place) -> None:
+    for number in range(3):
+        cluster.put(pod(f"train-{number}"))
+    with watching(place) as lab:
+        lab.until(lambda: sum(map(len, lab.watcher._pods.values())) == 3, "all pods")
+        with cluster.lock:
+            cluster.compact()
+            cluster.delete("ml", "train-1")
+        lab.until(lambda: sum(map(len, lab.watcher._pods.values())) == 2, "that one is gone")
+    assert cluster.lists == 2
+
+
+def test_a_watch_that_breaks_is_begun_again(cluster: KubeServer, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that breaks: a watcher that lives and hears nothing would be the worst."""
+    watch, broken = Api.watch, [RecursionError("maximum recursion depth exceeded"), ValueError("Invalid chunk")]
+
+    def breaks(self: Api, *given: Any) -> Any:
+        if broken:
+            raise broken.pop(0)
+        return watch(self, *given)
+
+    monkeypatch.setattr(Api, "watch", breaks)
+    with watching(place) as lab:
+        lab.until(lambda: not broken, "another try")
+        cluster.put(failed("train-0"), log=KEY_ERROR)
+        lab.until(lambda: lab.told, "a verdict")
+    assert "RecursionError" in lab.said[0]
+
+
+@pytest.mark.parametrize("how", ["end", "gone"])
+def test_a_server_that_ends_each_watch_is_not_asked_in_a_loop(
+    cluster: KubeServer, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    asked = 0
+
+    def ends(*_: Any) -> Iterator[Any]:
+        nonlocal asked
+        asked += 1
+        if how == "gone":
+            raise Gone("too old", 410)
+        return iter(())
+
+    monkeypatch.setattr(Api, "watch", ends)
+    with watching(place) as lab:
+        lab.until(lambda: lab.said, "that it is told")
+        assert asked <= 4
+        assert "the watch ends at once; tried again in" in lab.said[0]
+
+
 def test_a_server_that_fails_is_asked_again(cluster: KubeServer, place: Place) -> None:
     cluster.put(failed("train-0"), log=KEY_ERROR)
     cluster.fail = [500, 503, 429]

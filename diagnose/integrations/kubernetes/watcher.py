@@ -162,11 +162,13 @@ class Watcher:
         params = {"labelSelector": self._how.selector} if self._how.selector else {}
         version, wait = "", _FIRST_WAIT
         while not self._stop.is_set():
+            began, problem = time.monotonic(), ""
             try:
                 if not version:
                     pods, version = self._api.items(path, params)
                     for pod in pods:
                         self._changes.put({"type": "LISTED", "object": pod})
+                    self._changes.put({"type": "WHOLE", "path": path, "object": {}, "uids": _uids(pods)})
                     self._ready.add(path)
                 for change in self._api.watch(path, version, params):
                     version = change.version or version
@@ -175,16 +177,21 @@ class Watcher:
                     wait = _FIRST_WAIT
                     if self._stop.is_set():
                         return
-                if self._stop.wait(0.05):
-                    return
             except Gone:
                 version = ""  # too much has changed meanwhile; what is there is looked at again
             except ApiError as error:
-                self._tell(f"{error}; tried again in {wait:.0f} s")
+                problem = str(error)
                 if error.status in (400, 404, 410):
                     version = ""
-                self._stop.wait(wait)
-                wait = min(2 * wait, _LONGEST_WAIT)
+            except Exception as error:  # noqa: BLE001 - a watch that has ended unseen hears of nothing any more
+                problem, version = f"{path}: {type(error).__name__}: {cut(str(error), 200)}", ""
+            if not problem and time.monotonic() - began >= _FIRST_WAIT:
+                wait = _FIRST_WAIT
+                continue
+            if problem or wait > 2 * _FIRST_WAIT:  # that a watch ends early now and then is nothing to speak of
+                self._tell(f"{problem or f'{path}: the watch ends at once'}; tried again in {wait:.0f} s")
+            self._stop.wait(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
 
     def _taken(self, change: Json) -> None:
         try:
@@ -194,6 +201,9 @@ class Watcher:
 
     def _take(self, change: Json) -> None:
         """Looks at a pod that has changed; reads it at once where it has failed."""
+        if change["type"] == "WHOLE":
+            self._forget_absent(change["path"], change["uids"])
+            return
         pod = change["object"]
         meta = pod.get("metadata") or {}
         namespace, name, uid = named(meta.get("namespace")), named(meta.get("name")), str(meta.get("uid") or "")
@@ -229,6 +239,16 @@ class Watcher:
         pending.failures.extend(fresh)
         pending.gathering.see(pod)
         self._readers.submit(self._read, pending.gathering, pod)
+
+    def _forget_absent(self, path: str, uids: frozenset[str]) -> None:
+        """Of pods that were deleted while nobody watched, a list says no more than that they are not in it."""
+        for key, pods in list(self._pods.items()):
+            for uid, pod in list(pods.items()):
+                namespace = (pod.get("metadata") or {}).get("namespace")
+                if uid not in uids and path in ("/api/v1/pods", f"/api/v1/namespaces/{namespace}/pods"):
+                    del pods[uid]
+            if not pods:
+                del self._pods[key]
 
     def _read(self, gathering: Gathering, pod: Json) -> None:
         try:
@@ -322,6 +342,10 @@ class Watcher:
             self._api.create(f"/api/v1/namespaces/{namespace}/events", event_of(job, line, summary))
         except ApiError as error:
             self._tell(f"no event was written for {job.workload.key}: {error}")
+
+
+def _uids(pods: Sequence[Json]) -> frozenset[str]:
+    return frozenset(str((pod.get("metadata") or {}).get("uid") or "") for pod in pods)
 
 
 def event_of(job: Job, line: str, summary: Summary) -> dict[str, Any]:
