@@ -187,6 +187,49 @@ def test_jobs_that_fail_are_diagnosed(slurm: Cluster) -> None:
     assert "idle" in slurm.call("sinfo", "-h", "-o", "%t")  # nothing was drained
 
 
+def test_the_hook_acts_on_a_node_that_failed_and_on_nothing_else(slurm: Cluster) -> None:
+    """From a failed job to a drained node by the hook alone: not for a user's bug, and not beyond the caps."""
+    settings, written = slurm.folder / "diagnose.conf", slurm.folder / "diagnose" / "jobs"
+    before, trail = settings.read_text(), slurm.folder / "acting.jsonl"
+    row = {"at": time.time() - 2 * 86_400, "cluster": "lab", "outcome": "rehearsed", "job": "0", "attempt": 0}
+    trail.write_text(
+        "".join(json.dumps({**row, "kind": kind, "workload": "a/n"}) + "\n" for kind in ("drain", "requeue"))
+    )
+
+    def acted(number: str) -> list[tuple[str, str, str]]:
+        rows = [json.loads(line) for line in trail.read_text().splitlines()]
+        return [(one["kind"], one["target"], one["outcome"]) for one in rows if one["job"] == number]
+
+    def failed(script: str, *options: str, gpu: bool = False) -> str:
+        number = slurm.submit(script, "--no-requeue", *options)
+        if gpu:
+            (slurm.folder / "gpu-job").write_text(number)
+        slurm.ended(number)
+        comment(slurm, number)
+        slurm.until(lambda: not list(written.glob(f"{number}-*")), "the hook to be done", 300)
+        return number
+
+    slurm.until(lambda: not written.exists() or not list(written.iterdir()), "earlier hooks to be done", 300)
+    settings.write_text(f"{before}DIAGNOSE_ACT=act\nDIAGNOSE_ACT_TRAIL={trail}\n")
+    try:
+        claim = (
+            f"{slurm.node} kernel: NVRM: Xid (PCI:0000:52:00): 48, pid=1, name=python3, uncorrectable double bit error"
+        )
+        bug = failed(f"{STEPS}echo '{claim}'; python3 -c \"{{}}['role']\"\n")
+        assert acted(bug) == []
+        first = failed(JOBS["gpu"][0], *JOBS["gpu"][1], gpu=True)
+        assert ("drain", slurm.node, "done") in acted(first)
+        assert slurm.call("sinfo", "-h", "-R", "-o", "%E").startswith(f"diagnose: ECCError in job {first}: ")
+        assert "drain" in slurm.call("sinfo", "-h", "-o", "%T")
+        slurm.call("scontrol", "update", f"nodename={slurm.node}", "state=resume")
+        second = failed(JOBS["gpu"][0], *JOBS["gpu"][1], gpu=True)
+        assert ("drain", slurm.node, "refused") in acted(second)
+        assert "drain" not in slurm.call("sinfo", "-h", "-o", "%T")
+    finally:
+        settings.write_text(before)
+        slurm.call("scontrol", "update", f"nodename={slurm.node}", "state=resume", check=False)
+
+
 def test_each_task_of_an_array_has_its_own_verdict(slurm: Cluster) -> None:
     script = (
         STEPS + 'case "$SLURM_ARRAY_TASK_ID" in\n0) python3 -c "{}[\'role\']" ;;\n1) true ;;\n'
