@@ -1,4 +1,4 @@
-"""A real Slurm of one node, in a directory of its own: munged, slurmctld, slurmd, without systemd and control groups.
+"""A real Slurm of one node, or two, in a directory of its own: munged, slurmctld, slurmd, without systemd and control groups.
 
 In: Debian's `slurm-wlm` and `munge`, and the rights of root; for accounting also `slurmdbd` and `mariadb-server`. Out:
 a `Cluster` that takes jobs. Nothing of the system's own is touched: configuration, sockets, ports and state are the
@@ -31,7 +31,6 @@ _CONFIGURATION = """\
 ClusterName=lab
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ctld_port}
-SlurmdPort={slurmd_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -39,9 +38,9 @@ AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 CryptoType=crypto/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
 ProctrackType=proctrack/linuxproc
@@ -65,9 +64,9 @@ InactiveLimit=0
 SlurmdTimeout=300
 MessageTimeout=20
 {more}
-NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 CPUs=2 CoresPerSocket=2 RealMemory=2000 Gres=gpu:2
-PartitionName=low Nodes={node} Default=YES MaxTime=60 State=UP PriorityTier=1 PreemptMode=REQUEUE OverSubscribe=NO
-PartitionName=high Nodes={node} MaxTime=60 State=UP PriorityTier=10 PreemptMode=OFF OverSubscribe=NO
+{nodes}
+PartitionName=low Nodes=ALL Default=YES MaxTime=60 State=UP PriorityTier=1 PreemptMode=REQUEUE OverSubscribe=NO
+PartitionName=high Nodes=ALL MaxTime=60 State=UP PriorityTier=10 PreemptMode=OFF OverSubscribe=NO
 """
 
 
@@ -105,6 +104,7 @@ class Cluster:
     folder: Path
     node: str
     environment: Mapping[str, str]
+    second: str = ""  # another node, which is this machine as well
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def call(self, *command: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
@@ -177,12 +177,14 @@ class Cluster:
     def start_node(self) -> None:
         """Starts slurmd."""
         self.start("slurmd", "slurmd", "-D", "-N", self.node, "-f", str(self.folder / "slurm.conf"))
+        if self.second:
+            self.start("second", "slurmd", "-D", "-N", self.second, "-f", str(self.folder / "slurm.conf"))
 
     def stop(self) -> None:
         """Ends all that was started, jobs included."""
         with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
             self.call("scancel", "--state=RUNNING", "--user=root", check=False)
-        for name in ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged"):
+        for name in ("second", "slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged"):
             process = self.processes.get(name)
             if process is None:
                 continue
@@ -234,14 +236,20 @@ def _with_accounting(made: Cluster, database_port: int, dbd_port: int) -> None:
 
 
 @contextlib.contextmanager
-def cluster(prepare: Callable[[Path], str] = lambda _: "", *, accounting: bool = False) -> Iterator[Cluster]:
-    """A cluster of one node; `prepare` puts files into its directory and returns further lines of its configuration."""
+def cluster(
+    prepare: Callable[[Path], str] = lambda _: "", *, accounting: bool = False, second: str = ""
+) -> Iterator[Cluster]:
+    """A cluster of one node, or of two; `prepare` puts files into its directory and returns further lines of its configuration."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     os.chmod(folder, 0o755)
     for name in ("state", "spool", "work"):
         (folder / name).mkdir()
     host = socket.gethostname().partition(".")[0]
-    node = host
+    nodes = [
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={_free_port()} "
+        "CPUs=2 CoresPerSocket=2 RealMemory=2000 Gres=gpu:2"
+        for name in filter(None, (host, second))
+    ]
     database_port, dbd_port = _free_port(), _free_port()
     more = prepare(folder)
     if accounting:
@@ -250,10 +258,9 @@ def cluster(prepare: Callable[[Path], str] = lambda _: "", *, accounting: bool =
     (folder / "slurm.conf").write_text(
         _CONFIGURATION.format(
             host=host,
-            node=node,
             folder=folder,
             ctld_port=_free_port(),
-            slurmd_port=_free_port(),
+            nodes="\n".join(nodes),
             more=more,
         )
     )
@@ -267,7 +274,7 @@ def cluster(prepare: Callable[[Path], str] = lambda _: "", *, accounting: bool =
         "PATH": _path(),
         "SLURM_CONF": str(folder / "slurm.conf"),
     }
-    made = Cluster(folder, node, env)
+    made = Cluster(folder, host, env, second)
     try:
         made.start(
             "munged", "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket",
@@ -279,7 +286,12 @@ def cluster(prepare: Callable[[Path], str] = lambda _: "", *, accounting: bool =
             _with_accounting(made, database_port, dbd_port)
         made.start("slurmctld", "slurmctld", "-D", "-f", str(folder / "slurm.conf"))
         made.start_node()
-        made.until(lambda: "idle" in made.call("sinfo", "-h", "-o", "%t", check=False), "the node to be idle")
+        made.until(
+            lambda: (
+                made.call("sinfo", "-h", "-N", "-p", "low", "-o", "%t", check=False).split() == ["idle"] * len(nodes)
+            ),
+            "the nodes to be idle",
+        )
         yield made
     finally:
         made.stop()

@@ -175,8 +175,34 @@ def test_a_number_means_one_part_of_a_job(tmp_path: Path, first: str, second: st
     assert job.stdout == (None if forgotten else f"{tmp_path}/slurm-4711.out")
     other = read_job("4712", run=slurm.run)
     assert (other.id, other.spoken, other.state) == ("4712", second, "COMPLETED")
-    assert all("/other" not in text for _, text in job.records)
-    assert ["sacct", "-j", first, "-D"] in [list(one[:4]) for one in slurm.asked if "-P" in one]
+    whole = first == "4711+0"  # is diagnosed by its first part, with what is known of the others
+    assert any("/other" in text for _, text in job.records) == (whole and not forgotten)
+    assert job.others == (("4712",) if whole else ())
+    asked = [list(one[:4]) for one in slurm.asked if any("Elapsed" in word for word in one)]
+    assert asked == [["sacct", "-j", "4711" if whole else first, "-D"], ["sacct", "-j", second, "-D"]]
+
+
+def test_a_heterogeneous_job_has_the_nodes_and_kernel_logs_of_all_parts(tmp_path: Path) -> None:
+    slurm = Parts(tmp_path, "4711+0", "4711+1")
+    slurm.trusted = slurm.trusted.replace("gx-[01-02]", "gx-07", 1)
+    head, row = RECORD.format(uid=ME).splitlines()
+    parts = [row.replace("4711", f"4711+{part}", 1) for part in (0, 1)]
+    slurm.record = "\n".join(
+        [head, parts[0], parts[1].replace("gx-[01-02]", "gx-07"), row.replace("4711", "4711+10", 1)]
+    )
+    job = read_job("4711", cluster="lab", run=slurm.run)
+    assert (job.nodes, job.others) == (("gx-01", "gx-02", "gx-07"), ("4712",))
+    assert [line.partition("|")[0] for line in dict(job.records)["sacct.txt"].splitlines()] == [
+        "JobID",
+        "4711+0",
+        "4711+1",
+    ]
+    for number, host in (("4711", "gx-01"), ("4712", "gx-07"), ("4713", "gx-09")):
+        folder = tmp_path / "kernel" / kernel_folder("lab", number)
+        folder.mkdir(parents=True)
+        (folder / f"{host}.dmesg").write_text("line")
+    with open_logs(job, kernel_logs=str(tmp_path / "kernel"), tell=lambda _: None) as (_, kernels):
+        assert [one.name for one in kernels] == ["gx-01.dmesg", "gx-07.dmesg"]
 
 
 def test_the_parts_that_failed() -> None:

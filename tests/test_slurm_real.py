@@ -353,6 +353,40 @@ def test_a_job_is_requeued_and_runs_again(slurm: Cluster, acts: Callable[[str, A
     assert said.startswith(f"requeue {once}: failed (")
 
 
+def test_a_heterogeneous_job_is_diagnosed_once_as_a_whole() -> None:
+    """The log is the first part's, the GPU that failed is on the other's node: together they say what to do."""
+    with cluster(prepared, accounting=True, second="second") as slurm:
+        trail, written = slurm.folder / "acting.jsonl", slurm.folder / "diagnose" / "jobs"
+        row = {"at": time.time() - 2 * 86_400, "cluster": "lab", "outcome": "rehearsed", "job": "0", "attempt": 0}
+        rows = [{**row, "kind": kind, "workload": "a/n"} for kind in ("drain", "requeue")]
+        trail.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        with (slurm.folder / "diagnose.conf").open("a") as settings:
+            settings.write(f"DIAGNOSE_ACT=act\nDIAGNOSE_ACT_TRAIL={trail}\n")
+        (slurm.folder / "gpu-job").write_text("2")  # the other part's number
+        script = slurm.folder / "work" / "parts.sh"
+        script.write_text(
+            "#!/bin/bash\n#SBATCH -n1 --mem=100M -w second -t 5\n#SBATCH hetjob\n"
+            f"#SBATCH -n1 --mem=100M --gres=gpu:1 -w {slurm.node} -t 5\n{STEPS}"
+            "echo '[rank1]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered'; sleep 3; exit 1\n"
+        )
+        assert slurm.call("sbatch", "--parsable", str(script)).strip() == "1"
+        said = [comment(slurm, f"1+{part}") for part in (0, 1)]
+        assert said[0].lower().startswith("diagnose: failed infrastructure eccerror"), said
+        assert f"{slurm.node}: drain" in said[0].lower(), said
+        assert said[1].lower().startswith("diagnose: see 1+0"), said
+        slurm.until(lambda: not list(written.iterdir()), "the hook to be done", 300)
+        notices = [json.loads(line) for line in (slurm.folder / "told.jsonl").read_text().splitlines() if line]
+        assert [job["job_id"] for notice in notices for job in notice["jobs"]] == ["1"]
+        acts = [json.loads(line) for line in trail.read_text().splitlines()][2:]
+        assert [(one["kind"], one["target"], one["exclude"], one["outcome"]) for one in acts] == [
+            ("drain", slurm.node, [], "done"),
+            ("requeue", "1", [slurm.node], "done"),
+        ]
+        waits = [slurm.call("scontrol", "show", "job", f"1+{part}", "--oneliner") for part in (0, 1)]
+        assert all(f"ExcNodeList={slurm.node}" in shown for shown in waits), waits
+        slurm.call("scancel", "1")
+
+
 def test_the_readmes_slurm_prints_what_it_shows(tmp_path: Path) -> None:
     shown = behind("slurm").removeprefix("```text\n").removesuffix("\n```").split("\n")
     assert shown[0].endswith("-m tests.tryslurm")

@@ -83,7 +83,8 @@ def _run(options: argparse.Namespace) -> int:
     from diagnose.cli.diagnose import EXIT_CODES
     from diagnose.integrations.client import client_of
     from diagnose.integrations.hook import How, verdict_of
-    from diagnose.integrations.slurm import ending, read_job, wait_for_end, write_comment
+    from diagnose.integrations.slurm import ending, point_to, read_job, wait_for_end, write_comment
+    from diagnose.integrations.slurmparts import whole_of
 
     for number in (options.attempt, options.restart_count):
         if number is not None and not 0 <= number < 1_000_000:
@@ -102,6 +103,13 @@ def _run(options: argparse.Namespace) -> int:
             cluster=options.cluster,
             seconds=options.wait,
         )
+    if (whole := whole_of(job.spoken)) is not None:  # by its first part it is diagnosed as a whole, once
+        tell(f"job {job.id} is {job.spoken}, a part without a log: the verdict is that of {whole}+0")
+        for wanted, admin in ((options.comment, False), (options.admin_comment, True)):
+            problem = point_to(job, whole, admin=admin) if wanted else None
+            if problem:
+                tell(problem)
+        return EXIT_CODES["no_failure"]
     if job.succeeded:
         tell(f"job {job.id} completed; there is nothing to diagnose")
         return EXIT_CODES["no_failure"]
@@ -136,10 +144,15 @@ def _meant(options: argparse.Namespace) -> str:
     """The job, or of one of several parts the first that failed: a hook knows which part it means, a person may not."""
     from diagnose.integrations.slurm import checked_number
     from diagnose.integrations.slurmcommands import run_command
-    from diagnose.integrations.slurmparts import failed_parts
+    from diagnose.integrations.slurmparts import failed_parts, part_of, whole_of
 
     number = checked_number(options.job)
-    if options.restart_count is not None or options.attempt is not None or not number.isdigit():
+    if options.restart_count is not None or options.attempt is not None:
+        return number
+    if (whole := whole_of(part_of(number, run_command)[1])) is not None:
+        tell(f"job {number} is a part without a log: this is {whole}+0")
+        return f"{whole}+0"
+    if not number.isdigit():
         return number
     failed, count = failed_parts(number, run_command)
     if count < 2 or not failed:
@@ -158,8 +171,11 @@ def _add_kernel_log(options: argparse.Namespace) -> int:
 
     from diagnose.integrations.client import client_of
     from diagnose.integrations.slurm import checked_number
+    from diagnose.integrations.slurmcommands import run_command
+    from diagnose.integrations.slurmparts import part_of, whole_of
 
     job, attempt = checked_number(options.job), options.attempt
+    job = whole_of(part_of(job, run_command)[1]) or job
     client = client_of(os.environ, patience=options.seconds)
     if client is None:
         raise UsageError("--add-kernel-log needs a service; set DIAGNOSE_SERVICE")

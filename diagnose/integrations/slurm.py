@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 from diagnose.dataclass import dataclass, replace
 from diagnose.errors import DiagnoseError, UsageError
 from diagnose.integrations.slurmcommands import Run, run_command, told_by
-from diagnose.integrations.slurmparts import NAMES, part_of, rows_of
+from diagnose.integrations.slurmparts import NAMES, all_parts, other_parts, part_of, rows_of
 from diagnose.integrations.summary import Summary, cut
 
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,17}(?:_[0-9]{1,9})?(?:\+[0-9]{1,6})?\Z")
@@ -32,6 +32,7 @@ _UNDER_WAY: Final = frozenset(
 _WAITING: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
 # What is decided by: no column of these holds a word of the user's.
 COLUMNS: Final = (*NAMES, "UID", "User", "State", "ExitCode", "NodeList", "Start", "End", "Cluster")
+_QUEUED: Final = "%i|%A|%U|%u|%T||%N|%S|%e|"  # the same of squeue
 # What the rules read.
 _RECORD: Final = (
     "JobID,JobName,User,State,ExitCode,DerivedExitCode,Reason,NodeList,Start,End,Elapsed,Timelimit,MaxRSS,ReqMem,UID"
@@ -39,6 +40,7 @@ _RECORD: Final = (
 _MARK: Final = "diagnose: "
 _LONGEST_COMMENT: Final = 800
 _MOST_LOGS: Final = 2000
+_MOST_PARTS: Final = 256
 _POLL: Final = 1.0
 _ACCOUNTED: Final = 15.0
 
@@ -51,7 +53,8 @@ class SlurmError(DiagnoseError):
 class SlurmJob:
     """One attempt of a job, as Slurm knows it. `records` are what its commands printed, by name.
 
-    `spoken` is what its commands call it and nothing else (`slurmparts`).
+    `spoken` is what its commands call it and nothing else (`slurmparts`). A heterogeneous job is its first part, with
+    the nodes of all; `others` are the numbers of the rest.
     """
 
     id: str
@@ -72,6 +75,7 @@ class SlurmJob:
     comment: str = ""
     gpus: int | None = None
     spoken: str = ""
+    others: tuple[str, ...] = ()
     records: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -121,10 +125,15 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
         state = facts.get("JobState", state)
     exit_code, _, signal = row.get("ExitCode", "").partition(":")
     known = bool(attempts) and (stale or len(attempts) > attempt)
-    record = run(["sacct", "-j", spoken, "-D", "-P", "-o", _RECORD]) if known else None
-    records = [("sacct.txt", _of_attempt(record, spoken, attempt))] if record else []
+    others = _others(spoken, run) if spoken.endswith("+0") else []
+    meant = spoken.partition("+")[0] if others else spoken
+    record = run(["sacct", "-j", meant, "-D", "-P", "-o", _RECORD]) if known else None
+    records = (
+        [("sacct.txt", _of_attempt(record, [spoken, *(one["JobID"] for one in others)], attempt))] if record else []
+    )
     if not stale:
-        records.append(("scontrol.txt", shown))
+        records.append(("scontrol.txt", all_parts(meant, run) if others else shown))
+    nodes = [host for one in (row, *others) for host in _hosts(one.get("NodeList", ""), run)]
     uid = row.get("UID", "") if row.get("State") != "PENDING" else ""
     return SlurmJob(
         id=row.get("JobIDRaw") or number,
@@ -137,7 +146,8 @@ def read_job(number: str, *, attempt: int | None = None, cluster: str = "", run:
         state=state,
         exit_code=int(exit_code) if re.match(r"\d{1,5}\Z", exit_code) else None,
         signal=int(signal) if re.match(r"\d{1,3}\Z", signal) else None,
-        nodes=_hosts(row.get("NodeList", ""), run),
+        nodes=tuple(dict.fromkeys(nodes)),
+        others=tuple(one["JobIDRaw"] for one in others if one["JobIDRaw"].isdigit()),
         started=_time(row.get("Start", "")),
         ended=_time(row.get("End", "")),
         stdout=_absolute(facts.get("StdOut")),
@@ -155,9 +165,19 @@ def _attempts(spoken: str, run: Run) -> list[dict[str, str]]:
     return rows_of(spoken, told, COLUMNS)
 
 
+def _others(spoken: str, run: Run) -> list[dict[str, str]]:
+    """What is known of the other parts of a heterogeneous job."""
+    whole = spoken.partition("+")[0]
+    told = run(["sacct", "-j", whole, "-D", "-X", "-n", "-P", "-o", ",".join(COLUMNS)]) or ""
+    if not (found := other_parts(spoken, told, COLUMNS)):
+        told = run(["squeue", "-h", "-t", "all", "-j", whole, "-o", _QUEUED]) or ""
+        found = other_parts(spoken, told, COLUMNS)
+    return found[:_MOST_PARTS]
+
+
 def _queued(spoken: str, run: Run) -> dict[str, str]:
     """The same of a job that slurmctld still remembers."""
-    told = run(["squeue", "-h", "-t", "all", "-j", spoken, "-o", "%i|%A|%U|%u|%T||%N|%S|%e|"]) or ""
+    told = run(["squeue", "-h", "-t", "all", "-j", spoken, "-o", _QUEUED]) or ""
     return next(iter(rows_of(spoken, told, COLUMNS)), {})
 
 
@@ -175,14 +195,17 @@ def _shown(text: str) -> dict[str, str]:
     return fields
 
 
-def _of_attempt(text: str, number: str, attempt: int) -> str:
-    """What sacct says of one attempt: where there were several, only that one's lines."""
-    lines = text.splitlines()
-    begins = [at for at, line in enumerate(lines) if line.partition("|")[0] == number]
-    if len(begins) < 2 or attempt >= len(begins):
-        return text
-    last = begins[attempt + 1] if attempt + 1 < len(begins) else len(lines)
-    return "\n".join([lines[0], *lines[begins[attempt] : last]]) + "\n"
+def _of_attempt(text: str, parts: Sequence[str], attempt: int) -> str:
+    """What sacct says of one attempt of a job's parts: where there were several, only that one's lines."""
+    head, *lines = text.splitlines()
+    chosen = []
+    for part in parts:
+        own = lines if len(parts) == 1 else [line for line in lines if re.match(rf"{re.escape(part)}[.|]", line)]
+        begins = [at for at, line in enumerate(own) if line.partition("|")[0] == part]
+        if len(begins) > 1 and attempt < len(begins):
+            own = own[begins[attempt] : begins[attempt + 1] if attempt + 1 < len(begins) else None]
+        chosen += own
+    return "\n".join([head, *chosen]) + "\n"
 
 
 def _hosts(nodes: str, run: Run) -> tuple[str, ...]:
@@ -286,14 +309,14 @@ def open_logs(
         for name, value in values.items():
             pattern = pattern.replace(name, value)  # noqa: PLW2901 - put together step by step
         paths.extend(sorted(glob.glob(pattern, recursive=True))[:_MOST_LOGS])
-    kernels = []
-    if kernel_logs is not None:
-        kernels = sorted(
-            glob.glob(os.path.join(glob.escape(kernel_logs), kernel_folder(job.cluster, job.id), "*.dmesg"))
-        )
+    kernels: dict[str, str] = {}  # by host: of several parts on one, the first part's
+    for number in (job.id, *job.others) if kernel_logs is not None else ():
+        folder = os.path.join(glob.escape(kernel_logs or ""), kernel_folder(job.cluster, number))
+        for path in sorted(glob.glob(os.path.join(folder, "*.dmesg"))):
+            kernels.setdefault(os.path.basename(path), path)
     with contextlib.ExitStack() as stack:
         logs = [one for path in dict.fromkeys(paths) if (one := _open(path, {job.uid}, tell, stack)) is not None]
-        nodes = [one for path in kernels if (one := _open(path, {0, os.geteuid()}, tell, stack)) is not None]
+        nodes = [one for path in kernels.values() if (one := _open(path, {0, os.geteuid()}, tell, stack)) is not None]
         yield _named(logs), _named(nodes)
 
 
@@ -356,7 +379,15 @@ def write_comment(job: SlurmJob, summary: Summary, *, admin: bool = False) -> st
     A job that runs is told to slurmctld; of one that has ended only the accounting can be changed, by an operator.
     What the user has written there stays.
     """
-    line = comment_line(summary)
+    return _write(job, comment_line(summary), admin=admin)
+
+
+def point_to(job: SlurmJob, whole: str, *, admin: bool = False) -> str | None:
+    """Says in the comment of a part of a heterogeneous job which other part bears the verdict."""
+    return _write(job, _plain(f"{_MARK}see {whole}+0, the part of the job that has its log"), admin=admin)
+
+
+def _write(job: SlurmJob, line: str, *, admin: bool) -> str | None:
     own = job.comment.split(_MARK)[0].rstrip(" ;")
     text = f"{_plain(own)}; {line}" if own and own != "(null)" and not admin else line
     field = "admincomment" if admin else "comment"
